@@ -1,0 +1,96 @@
+"""From a create's JSON value to a job that can be stored."""
+
+from __future__ import annotations
+
+import itertools
+import os
+import time
+from collections.abc import Mapping
+from typing import Any
+from uuid import UUID
+
+from marshmallow import ValidationError
+
+from aijobs.api.problems import Problem
+from aijobs.api.schemas import MOST_ERRORS, JobRequest, located
+from aijobs.domain.idempotency import canonical_json
+from aijobs.domain.jobs import NewJob
+from aijobs.domain.uuid7 import uuid7
+from aijobs.kinds import Kind
+
+_ENVELOPE = JobRequest()
+
+
+def new_job(
+    document: Any,
+    kinds: Mapping[str, Kind],
+    *,
+    tenant_id: UUID,
+    idempotency_key: str,
+    request_hash: bytes,
+    trace_id: str,
+) -> NewJob:
+    """The job that the document asks for. Raises Problem `validation_error` with everything that is wrong."""
+    wanted, payload, errors = _validated(document, kinds)
+    if errors:
+        raise Problem("validation_error", "See errors for what is wrong where.", errors=errors)
+    kind = kinds[wanted["kind"]].settings
+    return NewJob(
+        id=uuid7(time.time_ns() // 1_000_000, os.urandom(10)),
+        tenant_id=tenant_id,
+        idempotency_key=idempotency_key,
+        request_hash=request_hash,
+        kind=kind.name,
+        provider=kind.provider,
+        # Only a chat's payload may name a model; what a handler's payload means, the handler alone knows.
+        model=payload.get("model", kind.model) if kind.uses == "chat" else kind.model,
+        queue=wanted["queue"],
+        priority=wanted["priority"],
+        payload_json=canonical_json(document["payload"]),
+        metadata_json=canonical_json(wanted["metadata"]),
+        user_id=wanted["user_id"],
+        trace_id=trace_id,
+        webhook_url=None,
+        run_at=wanted["run_at"],
+        expires_at=wanted["expires_at"],
+        max_attempts=wanted["max_attempts"] or kind.default_max_attempts,
+        on_unknown=kind.on_unknown or "hold",
+        max_unknown_retries=kind.max_unknown_retries,
+    )
+
+
+def _validated(document: Any, kinds: Mapping[str, Kind]) -> tuple[dict[str, Any], Any, list[dict[str, str]]]:
+    """The envelope, the payload as its kind reads it, and what is wrong with either."""
+    if not isinstance(document, dict):
+        return {}, None, [{"pointer": "#", "detail": "Not an object."}]
+    messages: dict[str, Any] = {}
+    wanted: dict[str, Any] = {}
+    try:
+        wanted = _ENVELOPE.load(document)
+    except ValidationError as error:
+        messages |= error.messages_dict
+    kind = kinds.get(document["kind"]) if isinstance(document.get("kind"), str) else None
+    payload = document.get("payload")
+    if kind is not None:
+        messages |= _beyond_the_kind(document, kind)
+        if kind.schema is not None and isinstance(payload, dict):
+            try:
+                payload = kind.schema.load(payload)
+            except ValidationError as error:
+                messages["payload"] = error.messages
+    elif "kind" not in messages:
+        messages["kind"] = [_unknown_kind(kinds)]
+    return wanted, payload, list(itertools.islice(located(messages), MOST_ERRORS))
+
+
+def _beyond_the_kind(document: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
+    attempts, most = document.get("max_attempts"), kind.settings.maximum_attempts
+    if isinstance(attempts, int) and attempts > most:
+        return {"max_attempts": [f"Must be {most} at most for this kind."]}
+    return {}
+
+
+def _unknown_kind(kinds: Mapping[str, Kind]) -> str:
+    if not kinds:
+        return "No kinds are configured: the server has no AIJOBS_CONFIG."
+    return f"Unknown kind. Configured are: {', '.join(sorted(kinds))}."

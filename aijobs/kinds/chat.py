@@ -1,0 +1,81 @@
+"""The built-in kind `chat`: messages in, text out, one provider call."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any, Literal
+
+from marshmallow import EXCLUDE, RAISE, Schema, ValidationError, fields, validate, validates_schema
+
+from aijobs.errors import PermanentError
+
+if TYPE_CHECKING:
+    from aijobs.config import KindSettings
+    from aijobs.kinds import Attempt
+
+_ROLES = ("system", "developer", "user", "assistant")
+# What a provider is asked for, under the name it has there.
+_PASSED_ON = ("max_tokens", "temperature", "top_p", "stop", "seed")
+
+
+class MessageSchema(Schema):
+    """One message of a conversation."""
+
+    class Meta:
+        unknown = RAISE
+
+    role = fields.String(required=True, validate=validate.OneOf(_ROLES))
+    content = fields.String(required=True, validate=validate.Length(min=1))
+
+
+class PayloadSchema(Schema):
+    """A chat payload: `messages`, or `prompt` for one user message. Only the kind's own models may be asked for."""
+
+    class Meta:
+        unknown = RAISE
+
+    messages = fields.List(fields.Nested(MessageSchema), validate=validate.Length(min=1, max=1000))
+    prompt = fields.String(validate=validate.Length(min=1))
+    model = fields.String()
+    max_tokens = fields.Integer(strict=True, validate=validate.Range(min=1, max=1_000_000))
+    temperature = fields.Float(validate=validate.Range(min=0, max=2))
+    top_p = fields.Float(validate=validate.Range(min=0, max=1))
+    stop = fields.List(fields.String(validate=validate.Length(min=1, max=200)), validate=validate.Length(max=4))
+    seed = fields.Integer(strict=True)
+
+    def __init__(self, kind: KindSettings, *, unknown: Literal["exclude", "raise"] = RAISE) -> None:
+        super().__init__(unknown=unknown)
+        self._models = (kind.model, *kind.models)
+
+    @validates_schema
+    def _asks_once(self, data: Mapping[str, Any], **_: object) -> None:
+        if ("messages" in data) == ("prompt" in data):
+            raise ValidationError("give either messages or prompt", field_name="messages")
+        if "model" in data and data["model"] not in self._models:
+            known = ", ".join(model for model in self._models if model)
+            raise ValidationError(f"this kind offers: {known}", field_name="model")
+
+
+def run(attempt: Attempt) -> dict[str, Any]:
+    """Ask the kind's provider once. The result has text, finish_reason, model and usage."""
+    # The worker of one release may meet a job of the next: a field it does not know is left out, not refused.
+    try:
+        payload = PayloadSchema(attempt.kind, unknown=EXCLUDE).load(attempt.payload)
+    except ValidationError as error:
+        fields_at_fault = ", ".join(sorted(error.messages_dict))
+        raise PermanentError("invalid_payload", f"not a payload of this kind: {fields_at_fault}") from None
+    answer = attempt.call("chat", request_body(payload, attempt.kind.model))
+    return {
+        "text": answer.text,
+        "finish_reason": answer.finish_reason,
+        "model": answer.model,
+        "usage": asdict(answer.usage),
+    }
+
+
+def request_body(payload: Mapping[str, Any], default_model: str | None) -> dict[str, Any]:
+    """The provider's request for a validated payload."""
+    messages = payload.get("messages") or [{"role": "user", "content": payload["prompt"]}]
+    body: dict[str, Any] = {"model": payload.get("model", default_model), "messages": messages}
+    return body | {name: payload[name] for name in _PASSED_ON if name in payload}

@@ -1,0 +1,322 @@
+"""Owning a job: claim it, keep the lease, settle it, and take it from the dead. Every write is fenced by run_token.
+
+These functions take a connection and not the pool: a worker process gives each of its few threads one of its own.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Any
+from uuid import UUID
+
+from aijobs.domain.claims import Allowance, Claim, DeadAttempt, Settled
+from aijobs.domain.policy import Decision, Fail, Hold, Retry
+from aijobs.errors import Contention
+from aijobs.store.db import Connection, execute, fetch_all, fetch_one
+
+# How many dead attempts one transaction of the reaper settles: short enough that nobody waits for its locks.
+REAP_LIMIT = 50
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimRound:
+    """What one claim brought. `next_due_seconds`: until the next delayed job is due; None if none waits."""
+
+    claims: list[Claim]
+    reaper_vacant: bool
+    next_due_seconds: float | None
+
+
+def claim(
+    connection: Connection,
+    *,
+    worker_id: str,
+    lease_seconds: float,
+    queues: Sequence[str] | None,
+    kinds: Sequence[str],
+    slots: int,
+) -> ClaimRound:
+    """Claim up to `slots` due jobs; `queues` None means all. Source: sql/claims/claim.sql, the heart of it."""
+    rows = fetch_all(
+        connection,
+        "claims/claim",
+        {
+            "worker_id": worker_id,
+            "lease_seconds": lease_seconds,
+            "queues": None if queues is None else list(queues),
+            "kinds": list(kinds),
+            "slots": slots,
+        },
+    )
+    return ClaimRound(
+        claims=[_claim_from(row) for row in rows if row["id"] is not None],
+        reaper_vacant=rows[0]["reaper_vacant"],
+        next_due_seconds=rows[0]["next_due_seconds"],
+    )
+
+
+def promote(connection: Connection) -> int:
+    """Put delayed jobs whose time has come in line; how many. Source: sql/claims/promote.sql."""
+    return len(fetch_all(connection, "claims/promote", {}))
+
+
+@dataclass(frozen=True, slots=True)
+class Extension:
+    """What a heartbeat learnt. A job in none of the sets is unconfirmed: its row was locked, so ask again soon."""
+
+    confirmed: frozenset[UUID]
+    lost: frozenset[UUID]
+    cancel_requested: frozenset[UUID]
+
+
+def extend(connection: Connection, held: Sequence[tuple[UUID, UUID]], *, lease_seconds: float) -> Extension:
+    """Extend the leases of (job id, run token) pairs. Source: sql/claims/extend.sql."""
+    rows = fetch_all(
+        connection,
+        "claims/extend",
+        {
+            "job_ids": [job_id for job_id, _ in held],
+            "run_tokens": [run_token for _, run_token in held],
+            "lease_seconds": lease_seconds,
+        },
+    )
+    return Extension(
+        confirmed=frozenset(row["id"] for row in rows if row["ours"]),
+        lost=frozenset(row["id"] for row in rows if not row["ours"]),
+        cancel_requested=frozenset(row["id"] for row in rows if row["cancel_requested"]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Result:
+    """A result to accept, as JSON text."""
+
+    job_id: UUID
+    run_token: UUID
+    result_json: str
+
+
+@dataclass(frozen=True, slots=True)
+class Accepted:
+    """What became of one result. The durations, in seconds, and `attempts` are known only when it is DONE."""
+
+    settled: Settled
+    age_seconds: float = 0.0
+    run_seconds: float = 0.0
+    attempts: int = 0
+
+
+def accept(connection: Connection, results: Sequence[Result]) -> dict[UUID, Accepted]:
+    """Accept results, many in one commit; safe to repeat. Source: sql/claims/accept.sql."""
+    rows = fetch_all(
+        connection,
+        "claims/accept",
+        {
+            "job_ids": [result.job_id for result in results],
+            "run_tokens": [result.run_token for result in results],
+            "results": [result.result_json for result in results],
+        },
+    )
+    outcome = {
+        row["id"]: Accepted(Settled.DONE, row["age_seconds"], row["run_seconds"], row["attempts"]) for row in rows
+    }
+    for result in results:
+        if result.job_id not in outcome:
+            outcome[result.job_id] = Accepted(
+                _refused(connection, result.job_id, result.run_token, outcome="succeeded", counted=True, error=None)
+            )
+    return outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Ending:
+    """How an attempt that brought no result ends: its own outcome, and what is decided for the job.
+
+    `outcome` is failed, unknown, cancelled or released. `error` has code, class and message, or is None.
+    """
+
+    outcome: str
+    decision: Decision
+    error: dict[str, str] | None
+
+
+def settle(connection: Connection, job_id: UUID, run_token: UUID, ending: Ending) -> Settled:
+    """Fail, retry or hold the job by the ending's decision; cancel it instead if that was asked for. Safe to repeat.
+
+    Sources: sql/claims/fail.sql, retry.sql, hold.sql, cancel.sql.
+    """
+    with connection.transaction():
+        if _apply(connection, job_id, run_token, ending):
+            return Settled.DONE
+        counted = not isinstance(ending.decision, Retry) or ending.decision.counted
+        return _refused(connection, job_id, run_token, outcome=ending.outcome, counted=counted, error=ending.error)
+
+
+@dataclass(frozen=True, slots=True)
+class Reaped:
+    """What the reaper did. `on_duty` is False when another process of the fleet holds the duty."""
+
+    on_duty: bool
+    endings: list[tuple[DeadAttempt, Ending, Settled]]
+
+
+def reap(
+    connection: Connection, *, worker_id: str, hold_seconds: float, end: Callable[[DeadAttempt], Ending]
+) -> Reaped:
+    """Settle up to REAP_LIMIT jobs whose lease has run out, by what `end` (a pure function) says of each.
+
+    Source: sql/claims/lock_expired.sql.
+    """
+    with connection.transaction():
+        rows = fetch_all(
+            connection,
+            "claims/lock_expired",
+            {"worker_id": worker_id, "hold_seconds": hold_seconds, "limit": REAP_LIMIT},
+        )
+        dead = [_dead_from(row) for row in rows if row["id"] is not None]
+        return Reaped(rows[0]["on_duty"], [_bury(connection, attempt, end(attempt)) for attempt in dead])
+
+
+def release_dead(
+    connection: Connection, *, worker_id: str, end: Callable[[DeadAttempt], Ending]
+) -> list[tuple[DeadAttempt, Ending, Settled]]:
+    """Settle up to REAP_LIMIT jobs of a worker process known to be dead. Source: sql/claims/lock_abandoned.sql."""
+    with connection.transaction():
+        rows = fetch_all(connection, "claims/lock_abandoned", {"worker_id": worker_id, "limit": REAP_LIMIT})
+        return [_bury(connection, attempt, end(attempt)) for attempt in map(_dead_from, rows)]
+
+
+def release_unheld(connection: Connection, *, worker_id: str, held: Sequence[UUID]) -> list[str]:
+    """Give back this process's running jobs that it does not hold: claims whose reply was lost. Returns their queues.
+
+    Source: sql/claims/lock_unheld.sql.
+    """
+    ending = Ending("released", Retry(0.0, counted=False), None)
+    with connection.transaction():
+        rows = fetch_all(connection, "claims/lock_unheld", {"worker_id": worker_id, "job_ids": list(held)})
+        for row in rows:
+            settle(connection, row["id"], row["run_token"], ending)
+        return [row["queue"] for row in rows]
+
+
+def give_up_duty(connection: Connection, *, worker_id: str) -> None:
+    """Let another process reap at once. Source: sql/claims/give_up_duty.sql."""
+    execute(connection, "claims/give_up_duty", {"worker_id": worker_id})
+
+
+def _bury(connection: Connection, dead: DeadAttempt, ending: Ending) -> tuple[DeadAttempt, Ending, Settled]:
+    execute(connection, "calls/abandon", {"job_id": dead.job_id, "attempt": dead.attempt})
+    return dead, ending, settle(connection, dead.job_id, dead.run_token, ending)
+
+
+def _apply(connection: Connection, job_id: UUID, run_token: UUID, ending: Ending) -> bool:
+    common = {"job_id": job_id, "run_token": run_token, "outcome": ending.outcome, "error": _json(ending.error)}
+    match ending.decision:
+        case Retry() as retry:
+            row = fetch_one(
+                connection,
+                "claims/retry",
+                common
+                | {
+                    "counted": retry.counted,
+                    "unknown": retry.unknown,
+                    "unsent_death": retry.unsent_death,
+                    "delay_seconds": retry.delay_seconds,
+                },
+            )
+        case Hold(code):
+            row = fetch_one(
+                connection, "claims/hold", common | {"counted": True, "job_error": _job_error(code, ending.error)}
+            )
+        case Fail(code, counted):
+            row = fetch_one(
+                connection, "claims/fail", common | {"counted": counted, "job_error": _job_error(code, ending.error)}
+            )
+    return row is not None
+
+
+def _refused(
+    connection: Connection,
+    job_id: UUID,
+    run_token: UUID,
+    *,
+    outcome: str,
+    counted: bool,
+    error: dict[str, str] | None,
+) -> Settled:
+    """The fence said no: the job was cancelled, or this was settled before, or it has another owner."""
+    ended = "cancelled" if outcome in ("succeeded", "released") else outcome
+    row = fetch_one(
+        connection,
+        "claims/cancel",
+        {"job_id": job_id, "run_token": run_token, "outcome": ended, "counted": counted, "error": _json(error)},
+    )
+    if row is not None:
+        return Settled.CANCELLED
+    verdict = fetch_one(connection, "claims/verdict", {"job_id": job_id, "run_token": run_token})
+    if verdict is None:
+        return Settled.LOST
+    if verdict["outcome"] is None:
+        raise Contention("the attempt is open and was not settled; the row changed between two statements")
+    if (verdict["error"] or {}).get("code") == "worker_lost":
+        return Settled.LOST
+    if verdict["cancel_requested"]:
+        return Settled.CANCELLED
+    return Settled.ALREADY if verdict["outcome"] == outcome else Settled.LOST
+
+
+def _job_error(code: str, error: dict[str, str] | None) -> str:
+    """The job's error: the decision's code, with what the last attempt reported as the explanation."""
+    cause = error or {"code": code, "class": "unknown", "message": ""}
+    message = cause["message"] if cause["code"] == code else f"{cause['code']}: {cause['message']}"
+    return json.dumps({"code": code, "class": cause["class"], "message": message})
+
+
+def _json(value: dict[str, Any] | None) -> str | None:
+    return None if value is None else json.dumps(value)
+
+
+def _allowance_from(row: dict[str, Any]) -> Allowance:
+    return Allowance(
+        attempts=row["attempts"],
+        max_attempts=row["max_attempts"],
+        attempts_counted=row["attempts_counted"],
+        on_unknown=row["on_unknown"],
+        unknown_retries=row["unknown_retries"],
+        max_unknown_retries=row["max_unknown_retries"],
+        unsent_deaths=row["unsent_deaths"],
+    )
+
+
+def _claim_from(row: dict[str, Any]) -> Claim:
+    return Claim(
+        job_id=row["id"],
+        tenant_id=row["tenant_id"],
+        run_token=row["run_token"],
+        kind=row["kind"],
+        provider=row["provider"],
+        model=row["model"],
+        queue=row["queue"],
+        payload=row["payload"],
+        trace_id=row["trace_id"],
+        allowance=_allowance_from(row),
+        expires_in_seconds=row["expires_in_seconds"],
+        waited_seconds=row["waited_seconds"],
+        age_seconds=row["age_seconds"],
+    )
+
+
+def _dead_from(row: dict[str, Any]) -> DeadAttempt:
+    return DeadAttempt(
+        job_id=row["id"],
+        run_token=row["run_token"],
+        attempt=row["attempts"],
+        kind=row["kind"],
+        queue=row["queue"],
+        allowance=_allowance_from(row),
+        sent=row["sent"],
+        cancel_requested=row["cancel_requested"],
+        expired=row["expired"],
+    )

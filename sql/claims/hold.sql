@@ -1,0 +1,31 @@
+-- Park a running job for a person: its last call may have been paid for, and policy says ask before paying again.
+-- Locks: job, attempt. Zero rows: the fence said no; claims/verdict.sql says why.
+WITH ours AS MATERIALIZED (
+    SELECT j.id, j.attempts
+    FROM ai_jobs j
+    WHERE j.id = %(job_id)s::uuid AND j.run_token = %(run_token)s::uuid AND j.cancel_requested_at IS NULL
+    FOR NO KEY UPDATE
+), attempt AS (
+    UPDATE ai_attempts a
+    SET finished_at = now(), outcome = %(outcome)s::text, counted = %(counted)s::boolean, error = %(error)s::jsonb,
+        event_seq = a.event_seq + 2
+    FROM ours
+    WHERE a.job_id = ours.id AND a.number = ours.attempts
+    RETURNING a.job_id, a.event_seq
+), settled AS (
+    UPDATE ai_jobs j
+    SET version = j.version + 1, run_token = NULL, worker_id = NULL, lease_until = NULL, event_seq = attempt.event_seq,
+        attempts_counted = j.attempts_counted + %(counted)s::boolean::integer,
+        status = 'held', error = %(job_error)s::jsonb
+    FROM attempt
+    WHERE j.id = attempt.job_id
+    RETURNING j.id, j.tenant_id, j.attempts, j.event_seq, j.run_at, j.queue
+), events AS (
+    INSERT INTO ai_events (job_id, seq, tenant_id, type, data)
+    SELECT id, event_seq - 1, tenant_id, 'job.attempt_ended',
+           jsonb_build_object('attempt', attempts, 'outcome', %(outcome)s::text)
+    FROM settled
+    UNION ALL
+    SELECT id, event_seq, tenant_id, 'job.held', jsonb_build_object('code', %(job_error)s::jsonb ->> 'code') FROM settled
+)
+SELECT id, queue FROM settled;

@@ -1,0 +1,36 @@
+-- Put a running job back in line for another attempt, after a delay.
+-- Why it also serves for what was handed back: a drained or refused attempt differs only in not being counted.
+-- With a delay the job leaves the line (order_at is NULL) until promote.sql moves it in again.
+-- Locks: job, attempt. Zero rows: the fence said no; claims/verdict.sql says why.
+WITH ours AS MATERIALIZED (
+    SELECT j.id, j.attempts
+    FROM ai_jobs j
+    WHERE j.id = %(job_id)s::uuid AND j.run_token = %(run_token)s::uuid AND j.cancel_requested_at IS NULL
+    FOR NO KEY UPDATE
+), attempt AS (
+    UPDATE ai_attempts a
+    SET finished_at = now(), outcome = %(outcome)s::text, counted = %(counted)s::boolean, error = %(error)s::jsonb,
+        event_seq = a.event_seq + 2
+    FROM ours
+    WHERE a.job_id = ours.id AND a.number = ours.attempts
+    RETURNING a.job_id, a.event_seq
+), settled AS (
+    UPDATE ai_jobs j
+    SET version = j.version + 1, run_token = NULL, worker_id = NULL, lease_until = NULL, event_seq = attempt.event_seq,
+        attempts_counted = j.attempts_counted + %(counted)s::boolean::integer,
+        status = 'queued', unknown_retries = j.unknown_retries + %(unknown)s::boolean::integer,
+        unsent_deaths = j.unsent_deaths + %(unsent_death)s::boolean::integer,
+        run_at = now() + %(delay_seconds)s::float8 * interval '1 second',
+        order_at = CASE WHEN %(delay_seconds)s::float8 <= 0 THEN j.run_at - j.priority * interval '1 minute' END
+    FROM attempt
+    WHERE j.id = attempt.job_id
+    RETURNING j.id, j.tenant_id, j.attempts, j.event_seq, j.run_at, j.queue
+), events AS (
+    INSERT INTO ai_events (job_id, seq, tenant_id, type, data)
+    SELECT id, event_seq - 1, tenant_id, 'job.attempt_ended',
+           jsonb_build_object('attempt', attempts, 'outcome', %(outcome)s::text)
+    FROM settled
+    UNION ALL
+    SELECT id, event_seq, tenant_id, 'job.retry_scheduled', jsonb_build_object('run_at', to_char(run_at AT TIME ZONE 'UTC', 'YYYY-MM-DD"T"HH24:MI:SS.US"Z"')) FROM settled
+)
+SELECT id, queue FROM settled;

@@ -1,0 +1,4 @@
+-- Ask whether this session still listens for jobs.
+-- Why: through a transaction pooler LISTEN succeeds and nothing ever arrives, because the next statement is another
+-- session's. Locks: none.
+SELECT 'aijobs_jobs' IN (SELECT pg_listening_channels()) AS listening;

@@ -1,0 +1,2 @@
+-- Ask whether the database answers.
+SELECT 1 AS one;

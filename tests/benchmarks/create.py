@@ -1,0 +1,95 @@
+"""Creates over HTTP, against a bare Flask view that does one INSERT over the same kind of pool."""
+
+from __future__ import annotations
+
+import http.client
+import json
+import subprocess
+import sys
+import threading
+import time
+import uuid
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+
+from aijobs.gunicorn_file import gunicorn_file
+from tests.benchmarks.figures import Figures
+from tests.benchmarks.rig import ROOT, Rig, one, wait_for
+
+CLIENTS = 16
+
+
+def create(rig: Rig, *, seconds: float) -> Figures:
+    """Both under the same gunicorn configuration, one after the other, in alternation."""
+    dsn = rig.fresh_database()
+    one(dsn, "CREATE TABLE bare (id uuid PRIMARY KEY, payload jsonb NOT NULL); SELECT 1")
+    ours: list[float] = []
+    bare: list[float] = []
+    for _ in range(2):
+        with _served(rig, dsn, "wsgi:app") as port:
+            ours.append(_rate(port, "/api/ai/jobs", seconds / 2))
+        with _served(rig, dsn, "tests.benchmarks.bare:app") as port:
+            bare.append(_rate(port, "/bare", seconds / 2))
+    rate, base = sum(ours) / 2, sum(bare) / 2
+    return {"creates_per_second": round(rate), "bare_per_second": round(base), "of_bare": round(rate / base, 3)}
+
+
+@contextmanager
+def _served(rig: Rig, dsn: str, app: str) -> Iterator[int]:
+    from aijobs.cli.stack import free_port
+
+    port = free_port()
+    environment = rig.environment(dsn, AIJOBS_AUTH="open", AIJOBS_BIND=f"127.0.0.1:{port}")
+    process = subprocess.Popen(
+        [sys.executable, "-m", "gunicorn", "-c", str(gunicorn_file()), app],
+        env=environment,
+        cwd=ROOT,
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        wait_for(lambda: _answers(port), "gunicorn")
+        yield port
+    finally:
+        process.terminate()
+        process.wait(30)
+
+
+def _answers(port: int) -> bool:
+    try:
+        connection = http.client.HTTPConnection("127.0.0.1", port, timeout=2)
+        connection.request("GET", "/health/live")
+        connection.getresponse().read()
+        return True
+    except OSError:
+        return False
+
+
+def _rate(port: int, path: str, seconds: float) -> float:
+    """Successful POSTs a second of sixteen clients that keep their connections."""
+    _burst(port, path, lambda: 0.5)
+    return _burst(port, path, lambda: seconds) / seconds
+
+
+def _burst(port: int, path: str, seconds: Callable[[], float]) -> int:
+    end_at = time.perf_counter() + seconds()
+    done = [0] * CLIENTS
+    threads = [threading.Thread(target=_client, args=(port, path, end_at, done, number)) for number in range(CLIENTS)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    return sum(done)
+
+
+def _client(port: int, path: str, end_at: float, done: list[int], number: int) -> None:
+    connection = http.client.HTTPConnection("127.0.0.1", port, timeout=10)
+    body = json.dumps({"kind": "noop", "payload": {"prompt": "x" * 200}})
+    while time.perf_counter() < end_at:
+        headers = {"Content-Type": "application/json", "Idempotency-Key": uuid.uuid4().hex}
+        connection.request("POST", path, body, headers)
+        reply = connection.getresponse()
+        reply.read()
+        if reply.status not in (201, 202):
+            raise RuntimeError(f"{path} answered {reply.status}")
+        done[number] += 1

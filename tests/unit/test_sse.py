@@ -1,0 +1,79 @@
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from aijobs.providers import sse
+from aijobs.providers.sse import EventTooLarge, ServerEvent, read_events
+
+# What the parser treats as special, and characters of one to four bytes.
+PIECES = st.sampled_from(
+    [b"\r", b"\n", b"\r\n", b"\n\n", b"data", b"event", b"id", b":", b" ", b"x", "é".encode(), "€".encode(),
+     "😀".encode(), b"\xef\xbb\xbf", b"\xff", b"\xe2\x82", b"\x00", "\u2028".encode(), "\x85".encode(),
+     b"data: 1\n", b"event: a\r\n", b": comment\n"]
+)  # fmt: skip
+STREAMS = st.lists(PIECES, max_size=40).map(b"".join)
+
+
+@given(STREAMS, st.data())
+def test_it_does_not_matter_where_a_stream_is_cut(stream: bytes, data: st.DataObject) -> None:
+    cuts = data.draw(st.lists(st.integers(0, len(stream)), max_size=20).map(sorted))
+    pieces = [stream[start:end] for start, end in zip([0, *cuts], [*cuts, len(stream)], strict=True)]
+    whole = list(read_events([stream]))
+    assert list(read_events(pieces)) == whole
+    assert list(read_events(stream[at : at + 1] for at in range(len(stream)))) == whole
+
+
+@given(STREAMS)
+def test_the_kind_of_line_ending_does_not_matter(stream: bytes) -> None:
+    plain = stream.replace(b"\r\n", b"\n").replace(b"\r", b"\n")
+    expected = list(read_events([plain]))
+    assert list(read_events([plain.replace(b"\n", b"\r\n")])) == expected
+    assert list(read_events([plain.replace(b"\n", b"\r")])) == expected
+
+
+@pytest.mark.parametrize(
+    ("stream", "events"),
+    [
+        (b"data: 1\n\n", [("message", "1")]),
+        (b"data:1\n\n", [("message", "1")]),
+        (b"data:  1\n\n", [("message", " 1")]),
+        (b"data\n\n", [("message", "")]),
+        (b"data: a\ndata: b\n\n", [("message", "a\nb")]),
+        (b"event: add\ndata: x\n\ndata: y\n\n", [("add", "x"), ("message", "y")]),
+        (b"event: lost\n\ndata: y\n\n", [("message", "y")]),
+        (b": ping\n\n:\ndata: x\n: more\n\n", [("message", "x")]),
+        (b"id: 7\nretry: 10\nother: z\ndata: x\n\n", [("message", "x")]),
+        (b"\xef\xbb\xbfdata: x\n\n", [("message", "x")]),
+        ("data: a\u2028b\x85c\n\n".encode(), [("message", "a\u2028b\x85c")]),
+        (b"data: \xff\n\n", [("message", "\ufffd")]),
+        (b"data: whole\n\ndata: cut\n", [("message", "whole")]),
+        (b"data: cut", []),
+        (b"\n\n\n", []),
+        (b"", []),
+    ],
+)
+def test_the_events_of_a_stream(stream: bytes, events: list[tuple[str, str]]) -> None:
+    assert list(read_events([stream])) == [ServerEvent(name, data) for name, data in events]
+
+
+def test_an_event_is_given_as_soon_as_it_is_complete() -> None:
+    given_so_far: list[bytes] = []
+
+    def pieces():  # type: ignore[no-untyped-def]
+        for piece in (b"data: 1\r", b"\n\r", b"\ndata: 2\n", b"\n"):
+            given_so_far.append(piece)
+            yield piece
+
+    events = read_events(pieces())
+    assert next(events).data == "1"
+    assert len(given_so_far) == 2
+    assert next(events).data == "2"
+
+
+@pytest.mark.parametrize("endless", [b"x" * 100, b"data: " + b"x" * 100, b"data: x\n" * 10, b"data\n" * 10])
+def test_neither_a_line_nor_an_event_grows_without_bound(endless: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(sse, "MAX_EVENT_CHARACTERS", 1000)
+    with pytest.raises(EventTooLarge):
+        list(read_events(endless for _ in range(1000)))

@@ -1,0 +1,261 @@
+"""Real worker processes on a real database and a simulated provider, and the facts that must hold after every test."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import psycopg
+from psycopg.rows import dict_row
+
+from aijobs.domain.jobs import Job, JobStatus
+from aijobs.simulator import SimulatorProcess
+from aijobs.store import jobs
+from aijobs.store.db import Database
+from aijobs.store.notify import Notifier
+from tests.store.make import new_job
+
+ROOT = Path(__file__).parents[2]
+# Small enough for a test, in the proportions of the defaults.
+FAST = {
+    "AIJOBS_LEASE_SECONDS": "3",
+    "AIJOBS_HEARTBEAT_SECONDS": "0.75",
+    "AIJOBS_POLL_SECONDS": "1",
+    "AIJOBS_ATTEMPT_SECONDS": "10",
+    "AIJOBS_DRAIN_SECONDS": "5",
+    "AIJOBS_PROCESSES": "2",
+    "AIJOBS_THREADS": "8",
+    "AIJOBS_LOG": "text",
+}
+CONFIG = """
+[providers.sim]
+adapter = "openai-chat"
+base_url = "{url}"
+read_seconds = 30
+
+[kinds.chat]
+provider = "sim"
+model = "simulated"
+max_attempts = 10
+backoff_seconds = 0.2
+{policy}
+
+[kinds.noop]
+handler = "tests.workers.handlers:noop"
+"""
+
+
+class Fleet:
+    """One database, one simulator, and however many supervisors a test starts."""
+
+    def __init__(self, database_url: str, folder: Path, simulator: SimulatorProcess, policy: str) -> None:
+        self.dsn = database_url
+        self.simulator = simulator
+        self.config = folder / "aijobs.toml"
+        self.config.write_text(CONFIG.format(url=simulator.url, policy=policy))
+        self.logs = folder / "workers.log"
+        self.db = Database(database_url, application_name="test", max_size=4)
+        self._notifier = Notifier(database_url, application_name="test notifier")
+        self._supervisors: list[subprocess.Popen[bytes]] = []
+        self.tenant = self._make_tenant()
+
+    def _make_tenant(self) -> UUID:
+        from aijobs.store import tenants
+
+        return tenants.create_tenant(self.db, "fleet")
+
+    def start(
+        self, *, program: Sequence[str] = ("-m", "aijobs", "work"), **settings: object
+    ) -> subprocess.Popen[bytes]:
+        """A supervisor with its workers, ready to claim."""
+        process = self.start_without_waiting(program=program, **settings)
+        wanted = int(str(settings.get("AIJOBS_PROCESSES", FAST["AIJOBS_PROCESSES"])))
+        wait_for(lambda: self.listening(process) >= wanted, "workers that listen", dump=self.last_lines)
+        return process
+
+    def start_without_waiting(
+        self, *, program: Sequence[str] = ("-m", "aijobs", "work"), **settings: object
+    ) -> subprocess.Popen[bytes]:
+        environment = {
+            **os.environ,
+            **FAST,
+            "AIJOBS_DATABASE_URL": self.dsn,
+            "AIJOBS_CONFIG": str(self.config),
+            "PYTHONPATH": str(ROOT),
+            **{name: str(value) for name, value in settings.items()},
+        }
+        with self.logs.open("ab") as log:
+            process = subprocess.Popen(
+                [sys.executable, *program], env=environment, cwd=ROOT, stderr=log, start_new_session=True
+            )
+        self._supervisors.append(process)
+        return process
+
+    def listening(self, supervisor: subprocess.Popen[bytes]) -> int:
+        """How many of the supervisor's children have their claim connection."""
+        pids = children(supervisor.pid)
+        rows = self.rows(
+            "SELECT application_name AS name FROM pg_stat_activity WHERE application_name LIKE 'aijobs claim %'"
+        )
+        return sum(any(f"-{pid}-" in row["name"] for row in rows) for pid in pids)
+
+    def stop(self, supervisor: subprocess.Popen[bytes], seconds: float = 20.0) -> int:
+        """SIGTERM, and the exit status."""
+        supervisor.terminate()
+        return supervisor.wait(seconds)
+
+    def submit(self, prompt: str = "hello", kind: str = "chat", **given: Any) -> UUID:
+        """Create a job as the API does: commit, then hint."""
+        payload = given.pop("payload_json", json.dumps({"prompt": prompt}))
+        fresh: dict[str, Any] = {"kind": kind, "payload_json": payload, "model": "simulated", "max_attempts": 10}
+        job = jobs.create(self.db, new_job(self.tenant, **(fresh | given))).job
+        self._notifier.notify(job.queue)
+        return job.id
+
+    def job(self, job_id: UUID) -> Job:
+        job = jobs.get(self.db, self.tenant, job_id)
+        assert job is not None
+        return job
+
+    def attempts(self, job_id: UUID) -> list[dict[str, Any]]:
+        found = jobs.attempts(self.db, self.tenant, job_id)
+        assert found is not None
+        return found
+
+    def wait(self, job_id: UUID, *statuses: JobStatus, seconds: float = 30.0) -> Job:
+        """The job when it has one of the statuses; by default, any terminal one."""
+        wanted = statuses or (JobStatus.SUCCEEDED, JobStatus.FAILED, JobStatus.CANCELLED)
+        wait_for(lambda: self.job(job_id).status in wanted, f"job {job_id} in {wanted}", seconds, self.last_lines)
+        return self.job(job_id)
+
+    def wait_until_sent(self, job_id: UUID, attempt: int = 1) -> None:
+        wait_for(
+            lambda: any(row["number"] == attempt and row["calls"] for row in self.attempts(job_id)),
+            f"call of attempt {attempt}",
+            dump=self.last_lines,
+        )
+
+    def owner(self, job_id: UUID) -> int:
+        """The pid of the process that runs the job."""
+        (row,) = self.rows("SELECT worker_id FROM ai_jobs WHERE id = %s", job_id)
+        return int(row["worker_id"].split("-")[-2])
+
+    def rows(self, query: str, *parameters: object) -> list[dict[str, Any]]:
+        with psycopg.connect(self.dsn, autocommit=True, row_factory=dict_row) as connection:
+            cursor = connection.execute(query.encode(), parameters or None)
+            return cursor.fetchall() if cursor.description else []
+
+    def last_lines(self) -> str:
+        return self.logs.read_text()[-4000:] if self.logs.exists() else ""
+
+    def close(self) -> None:
+        for supervisor in self._supervisors:
+            if supervisor.poll() is None:
+                with contextlib.suppress(ProcessLookupError):
+                    os.killpg(supervisor.pid, signal.SIGCONT)
+                    os.killpg(supervisor.pid, signal.SIGKILL)
+                supervisor.wait()
+        # Children of a killed supervisor end by themselves, but a test must not leave them even so long.
+        for supervisor in self._supervisors:
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(supervisor.pid, signal.SIGKILL)
+        self._notifier.close()
+        self.db.close()
+
+
+@contextmanager
+def fleet_on(database_url: str, folder: Path, policy: str = "") -> Iterator[Fleet]:
+    with SimulatorProcess() as simulator:
+        fleet = Fleet(database_url, folder, simulator, policy)
+        try:
+            yield fleet
+        finally:
+            fleet.close()
+
+
+def audit(fleet: Fleet) -> None:
+    """What must hold once everything is quiet, whatever happened before."""
+    problems: list[str] = []
+    for name, query in _INVARIANTS.items():
+        problems += [f"{name}: {row}" for row in fleet.rows(query)]
+    assert problems == []
+    assert posts_without_a_call(fleet) == []
+
+
+def posts_without_a_call(fleet: Fleet) -> list[str]:
+    """Every complete POST at the provider has exactly one call row that reached `sent`."""
+    posts = Counter(call["client_request_id"] for call in fleet.simulator.calls())
+    rows = fleet.rows("SELECT job_id || '.' || attempt || '.' || step AS id FROM ai_calls WHERE sent_at IS NOT NULL")
+    recorded = {row["id"] for row in rows}
+    return [f"{request}: {count} posts" for request, count in posts.items() if count != 1 or request not in recorded]
+
+
+_TERMINAL = "('job.succeeded', 'job.failed', 'job.cancelled')"
+_INVARIANTS = {
+    "one open attempt exactly while running": """
+        SELECT j.id, j.status FROM ai_jobs j
+        LEFT JOIN ai_attempts a ON a.job_id = j.id AND a.finished_at IS NULL
+        GROUP BY j.id HAVING count(a.number) <> (j.status = 'running')::int""",
+    "attempts are numbered 1..attempts": """
+        SELECT j.id FROM ai_jobs j LEFT JOIN ai_attempts a ON a.job_id = j.id
+        GROUP BY j.id HAVING count(a.number) <> j.attempts OR coalesce(max(a.number), 0) <> j.attempts""",
+    "counted attempts are counted, and no more than allowed": """
+        SELECT j.id FROM ai_jobs j LEFT JOIN ai_attempts a ON a.job_id = j.id AND a.counted
+        GROUP BY j.id HAVING count(a.number) <> j.attempts_counted OR j.attempts_counted > j.max_attempts""",
+    "one accepted attempt exactly when succeeded": """
+        SELECT j.id FROM ai_jobs j LEFT JOIN ai_attempts a ON a.job_id = j.id AND a.accepted
+        GROUP BY j.id HAVING count(a.number) <> (j.status = 'succeeded')::int""",
+    "events are 1..n": """
+        SELECT job_id FROM ai_events GROUP BY job_id HAVING min(seq) <> 1 OR max(seq) <> count(*)""",
+    "the last event's number is kept": """
+        SELECT j.id FROM ai_jobs j LEFT JOIN ai_attempts a ON a.job_id = j.id AND a.finished_at IS NULL
+        JOIN ai_events e ON e.job_id = j.id
+        GROUP BY j.id, a.event_seq HAVING max(e.seq) <> coalesce(a.event_seq, j.event_seq)""",
+    "a terminal event exactly when terminal, and last": f"""
+        SELECT j.id, j.status FROM ai_jobs j
+        LEFT JOIN ai_events e ON e.job_id = j.id AND e.type IN {_TERMINAL}
+        GROUP BY j.id HAVING count(e.seq) <> (j.finished_at IS NOT NULL)::int
+            OR max(e.seq) <> (SELECT max(seq) FROM ai_events WHERE job_id = j.id)""",
+    "no open call of a closed attempt": """
+        SELECT c.job_id FROM ai_calls c JOIN ai_attempts a ON a.job_id = c.job_id AND a.number = c.attempt
+        WHERE a.finished_at IS NOT NULL AND c.finished_at IS NULL""",
+    "children have their job's tenant": """
+        SELECT a.job_id FROM ai_attempts a JOIN ai_jobs j ON j.id = a.job_id WHERE a.tenant_id <> j.tenant_id
+        UNION ALL SELECT c.job_id FROM ai_calls c JOIN ai_jobs j ON j.id = c.job_id WHERE c.tenant_id <> j.tenant_id
+        UNION ALL
+        SELECT e.job_id FROM ai_events e JOIN ai_jobs j ON j.id = e.job_id WHERE e.tenant_id <> j.tenant_id""",
+    "time goes forward": """
+        SELECT id FROM ai_jobs WHERE NOT (created_at <= coalesce(started_at, created_at)
+            AND coalesce(started_at, created_at) <= coalesce(finished_at, 'infinity'))""",
+    "nobody sits idle in a transaction": """
+        SELECT pid, query FROM pg_stat_activity
+        WHERE datname = current_database() AND state LIKE 'idle in transaction%'""",
+}
+
+
+def children(pid: int) -> list[int]:
+    try:
+        return [int(word) for word in Path(f"/proc/{pid}/task/{pid}/children").read_text().split()]
+    except FileNotFoundError:
+        return []
+
+
+def wait_for(fact: Callable[[], bool], what: str, seconds: float = 30.0, dump: Callable[[], str] = lambda: "") -> float:
+    """Wait until something is true; how long that took."""
+    started = time.monotonic()
+    while not fact():
+        if time.monotonic() - started > seconds:
+            raise AssertionError(f"not within {seconds:g} s: {what}\n{dump()}")
+        time.sleep(0.02)
+    return time.monotonic() - started

@@ -1,0 +1,316 @@
+"""A worker process: wait for work, claim it, run it in slots, and leave in order.
+
+The main thread owns one connection, on which it listens and claims. LISTEN comes first, then a look, then the wait, and
+the wake-up is taken note of before the look and never after it, so that no hint can fall between. A hint says only
+"look"; the poll finds what hints miss, and is at the same time the check that the connection still answers.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import logging
+import math
+import os
+import random
+import select
+import sys
+import threading
+import time
+from pathlib import Path
+
+from aijobs import kinds as kinds_
+from aijobs import metrics
+from aijobs.clock import elapsed
+from aijobs.config import Settings
+from aijobs.domain.claims import Claim
+from aijobs.domain.policy import Backoff
+from aijobs.errors import AijobsError, ConfigError, Contention, SchemaMismatch, StoreUnavailable
+from aijobs.providers.base import Adapter, build_adapter
+from aijobs.store import claims
+from aijobs.store.db import Connection, connect, take_notifications
+from aijobs.store.migrate import check_level
+from aijobs.store.notify import Notifier, listen_for_jobs
+from workers.attempt import Desk, run_attempt
+from workers.exit_codes import BAD_CONFIGURATION, SCHEMA_MISMATCH
+from workers.heartbeat import Heartbeat
+from workers.held import HeldClaim, Holdings
+from workers.pulse import start_pulse
+from workers.reaper import Reaper
+from workers.signals import ChildSignals
+from workers.slots import Slots
+from workers.supervisor import Child
+from workers.writer import Writer
+
+log = logging.getLogger(__name__)
+
+# How long the claim may take before the connection is thought dead. A server that was stopped, or a network that
+# swallows packets behind a proxy, gives no error: only a reply that does not come tells. It starts short, so that jobs
+# wait little for a dead connection, and doubles while replies are late, so that a slow server is not stormed.
+CLAIM_REPLY_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
+RECONNECT_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
+# A process whose hinted claims find nothing answers hints later, up to this, so that one hint does not make the whole
+# fleet look each time. The first that finds work answers at once again.
+HINT_DELAY_SECONDS = 0.1
+# After an attempt's deadline the handler has this long to notice before its lease is given up.
+OVERTIME_SECONDS = 30.0
+# While there is a backlog, a claim waits this long for more slots than one to be free: a commit for one job costs as
+# much as a commit for fifty, and no call to a provider is short enough to notice.
+GATHER_SECONDS = 0.002
+# What is left at the drain's deadline gets this long to be settled.
+SETTLE_SECONDS = 0.7
+
+
+class Worker:
+    """One process's worth of claiming and running. `run` loops, `run_once` looks for work once."""
+
+    def __init__(self, settings: Settings, child: Child, *, queues: list[str] | None = None) -> None:
+        self._settings = settings
+        self._child = child
+        self._queues = queues
+        self._dsn = settings.require_database_url()
+        self._kinds = kinds_.load(settings)
+        self._wake_read, self._wake_write = os.pipe()
+        os.set_blocking(self._wake_read, False)
+        os.set_blocking(self._wake_write, False)
+        self._signals = ChildSignals(self._wake_write)
+        self._holdings = Holdings()
+        self._connection: Connection | None = None
+        self._failures = 0  # of the claim's connection, in a row
+        self._planning = threading.Lock()
+        self._look_at = 0.0  # when to look for work next, by the local clock
+        self._hinted = False
+        self._backlog = False  # the last claim filled all free slots
+        self._hint_delay = 0.0
+        self._notifier = Notifier(self._dsn, application_name=self._name("notifier"))
+        self._writer = Writer(lambda: self._connect("writer"))
+        self._slots = Slots(settings.threads, run=self._run_claim, freed=self._freed)
+        self._reaper = Reaper(
+            lambda: self._connect("reaper"),
+            worker_id=child.worker_id,
+            interval_seconds=settings.reap_seconds,
+            grace_seconds=2 * settings.heartbeat_seconds,
+            backoffs={
+                name: Backoff(kind.backoff_seconds, kind.backoff_cap_seconds) for name, kind in settings.kinds.items()
+            },
+            notifier=self._notifier,
+        )
+        self._heartbeat = Heartbeat(
+            self._holdings,
+            lambda: self._connect("heartbeat"),
+            interval_seconds=settings.heartbeat_seconds,
+            lease_seconds=settings.lease_seconds,
+            overtime_seconds=OVERTIME_SECONDS,
+            on_outage=self._reaper.database_is_back,
+        )
+        self._desk = Desk(self._kinds, self._adapters(), self._writer)
+
+    def run(self) -> int:
+        """Work until told to drain, or until the supervisor is gone. Returns the exit code."""
+        for thread in (self._writer, self._heartbeat, self._reaper):
+            thread.start()
+        while not self._signals.draining:
+            self._wait(self.run_once())
+        return self._drain()
+
+    def run_once(self) -> float:
+        """Look for work if it is time to and a slot is free; for how many seconds to wait then, at most."""
+        free = self._slots.free
+        if free and elapsed() >= self._look_at:
+            if self._backlog and free <= self._settings.threads // 2:
+                self._backlog = False
+                time.sleep(GATHER_SECONDS)
+                free = self._slots.free
+            with self._planning:
+                self._look_at = math.inf
+            hinted, self._hinted = self._hinted, False
+            try:
+                self._claim(free, hinted)
+            except AijobsError as error:
+                self._connection_failed(error)
+        if not self._slots.free:
+            return self._settings.poll_seconds  # a freed slot ends the wait
+        return max(0.0, self._look_at - elapsed())
+
+    def _look_in(self, seconds: float) -> None:
+        with self._planning:
+            self._look_at = min(self._look_at, elapsed() + seconds)
+
+    def _claim(self, free: int, hinted: bool) -> None:
+        connection = self._listening()
+        claimed_at = elapsed()
+        found = claims.claim(
+            connection,
+            worker_id=self._child.worker_id,
+            lease_seconds=self._settings.lease_seconds,
+            queues=self._queues,
+            kinds=list(self._kinds),
+            slots=free,
+        )
+        for claim in found.claims:
+            self._start(claim, claimed_at)
+        self._failures = 0
+        if found.reaper_vacant:
+            self._reaper.duty_is_vacant()
+        self._plan(found, free, hinted)
+        if found.next_due_seconds is not None and found.next_due_seconds <= 0:
+            claims.promote(connection)
+
+    def _plan(self, found: claims.ClaimRound, free: int, hinted: bool) -> None:
+        """When to look next: at once while there is more, when a delayed job is due, or at the poll.
+
+        The poll is jittered, so that a fleet does not move in step; upwards, so that it is never more often than asked.
+        """
+        self._look_in(self._settings.poll_seconds * random.uniform(1.0, 1.05))
+        if found.next_due_seconds is not None:
+            self._look_in(max(0.0, found.next_due_seconds))
+        self._backlog = len(found.claims) == free
+        if self._backlog:
+            self._look_in(0.0)
+        if found.claims:
+            self._hint_delay = 0.0
+        elif hinted:
+            self._hint_delay = min(max(2 * self._hint_delay, 0.005), HINT_DELAY_SECONDS)
+
+    def _start(self, claim: Claim, claimed_at: float) -> None:
+        kind = self._kinds[claim.kind].settings
+        held = HeldClaim(
+            claim,
+            claimed_at=claimed_at,
+            lease_seconds=self._settings.lease_seconds,
+            attempt_seconds=kind.attempt_seconds or self._settings.attempt_seconds,
+        )
+        self._holdings.add(held)
+        self._slots.start(held)
+
+    def _run_claim(self, held: HeldClaim) -> None:
+        try:
+            delay = run_attempt(held, self._desk)
+        finally:
+            self._holdings.remove(held)
+        if delay is not None:  # our own job is back in line, or will be: nobody else need tell us
+            self._look_in(delay)
+
+    def _freed(self) -> None:
+        self._wake_up()
+
+    def _wake_up(self) -> None:
+        with contextlib.suppress(BlockingIOError):  # the pipe is full of wake-ups already
+            os.write(self._wake_write, b"w")
+
+    def _wait(self, seconds: float) -> None:
+        """Wait for a hint, a freed slot, a signal or the supervisor's end. Clears the wake-up before the next look."""
+        readers: list[int] = [self._wake_read, self._child.parent_fd]
+        if self._connection is not None:
+            readers.append(self._connection.fileno())
+        ready, _, _ = select.select(readers, [], [], seconds)
+        if self._wake_read in ready:
+            os.read(self._wake_read, 65536)
+        if self._child.parent_fd in ready and not self._signals.draining:
+            log.warning("the supervisor is gone, draining")
+            self._signals.draining = True
+        if self._connection is not None and self._connection.fileno() in ready:
+            self._hear(self._connection)
+
+    def _hear(self, connection: Connection) -> None:
+        try:
+            queues = take_notifications(connection)
+        except StoreUnavailable as error:
+            self._connection_failed(error)
+            return
+        if any(self._queues is None or queue in self._queues for queue in queues):
+            self._hinted = True
+            self._look_in(self._hint_delay * random.uniform(0.5, 1.0))
+
+    def _listening(self) -> Connection:
+        """The connection for hints and claims, opened and subscribed if need be."""
+        if self._connection is None:
+            reply_seconds = CLAIM_REPLY_SECONDS[min(self._failures, len(CLAIM_REPLY_SECONDS) - 1)]
+            connection = connect(
+                self._settings.listen_url or self._dsn,
+                application_name=self._name("claim"),
+                reply_seconds=reply_seconds,
+            )
+            try:
+                check_level(connection)
+                if not listen_for_jobs(connection):
+                    log.warning(
+                        "no hints arrive through this DSN, polling only: give a direct one in AIJOBS_LISTEN_URL"
+                    )
+                self._take_back_lost_claims(connection)
+            except BaseException:
+                connection.close()
+                raise
+            self._connection = connection
+            self._reaper.database_is_back()
+        return self._connection
+
+    def _take_back_lost_claims(self, connection: Connection) -> None:
+        """A claim whose reply was lost may have been committed; its jobs are known to nobody and were never sent."""
+        held = [claim.claim.job_id for claim in self._holdings.all()]
+        for queue in claims.release_unheld(connection, worker_id=self._child.worker_id, held=held):
+            log.warning("a claim whose reply was lost was given back")
+            self._notifier.notify(queue)
+
+    def _connection_failed(self, error: AijobsError) -> None:
+        """Claim again soon, on a new connection unless it was only a lock that was not to be had."""
+        if isinstance(error, SchemaMismatch):
+            raise error
+        wait = RECONNECT_SECONDS[min(self._failures, len(RECONNECT_SECONDS) - 1)]
+        self._failures += 1
+        self._look_in(wait)
+        log.warning("claiming failed, next try in %.1f s: %s", wait, error)
+        if self._connection is not None and not isinstance(error, Contention):
+            self._connection.close()
+            self._connection = None
+
+    def _drain(self) -> int:
+        """Let running attempts finish, then stop what is left; heartbeats go on until the last one has ended."""
+        log.info("draining: %d attempts are running", len(self._holdings))
+        self._await_empty(self._settings.drain_seconds, until_hurried=True)
+        for held in self._holdings.all():
+            held.abort("drain")
+        self._await_empty(SETTLE_SECONDS, until_hurried=False)
+        self._writer.close(within_seconds=0.2)
+        self._heartbeat.stop()
+        self._reaper.stop()
+        self._notifier.close()
+        metrics.flush()
+        if self._connection is not None:
+            self._connection.close()
+        log.info("drained: %d attempts are left to the reaper", len(self._holdings))
+        return 0
+
+    def _await_empty(self, seconds: float, *, until_hurried: bool) -> None:
+        give_up_at = elapsed() + seconds
+        while len(self._holdings) and elapsed() < give_up_at and not (until_hurried and self._signals.hurry):
+            ready, _, _ = select.select([self._wake_read], [], [], min(1.0, max(0.0, give_up_at - elapsed())))
+            if ready:
+                os.read(self._wake_read, 65536)
+
+    def _adapters(self) -> dict[str, Adapter]:
+        names = {kind.settings.provider for kind in self._kinds.values() if kind.settings.provider is not None}
+        return {name: build_adapter(self._settings, name) for name in sorted(names)}
+
+    def _connect(self, role: str) -> Connection:
+        return connect(self._dsn, application_name=self._name(role))
+
+    def _name(self, role: str) -> str:
+        return f"aijobs {role} {self._child.worker_id}"
+
+
+def run(settings: Settings, child: Child, *, queues: list[str] | None = None) -> int:
+    """The main function of a forked worker process; returns its exit code."""
+    start_pulse(child.pulse_fd)
+    metrics.configure(settings.statsd, settings.statsd_prefix)
+    if str(Path.cwd()) not in sys.path:
+        sys.path.append(str(Path.cwd()))  # the user's handlers; appended, so that nothing of ours can be shadowed
+    try:
+        worker = Worker(settings, child, queues=queues)
+        kinds_.import_handlers(kinds_.load(settings))
+        return worker.run()
+    except SchemaMismatch as error:
+        log.error("%s", error)
+        return SCHEMA_MISMATCH
+    except ConfigError as error:
+        log.error("%s", error)
+        return BAD_CONFIGURATION

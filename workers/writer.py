@@ -1,0 +1,163 @@
+"""The one thread of a process that writes what its attempts report, as many at once as wait.
+
+A commit costs far more than a row, so whatever has queued up while the last commit was under way goes into the next.
+Alone, a report goes at once: nothing waits for company. Each report may be repeated after a broken connection, because
+the statements recognise their own earlier success; so reports wait through an outage of the database and are not lost.
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from dataclasses import dataclass, field
+from typing import Any
+from uuid import UUID
+
+from aijobs.clock import elapsed
+from aijobs.domain.claims import Settled
+from aijobs.errors import AijobsError, Contention, StoreUnavailable
+from aijobs.store import calls, claims
+from aijobs.store.db import Connection
+
+log = logging.getLogger(__name__)
+
+# Between two tries while the database is away: short at first, because most outages are restarts.
+RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
+# While several attempts report at once, a batch waits this long for the others of their kind.
+GATHER_SECONDS = 0.001
+# One statement takes this many reports at most, so that its locks stay short.
+BATCH = 100
+
+
+@dataclass(frozen=True, slots=True)
+class Report:
+    """Something to write. `kind` names the batch it can share; `reply` is what the statement said of it."""
+
+    kind: str
+    value: Any
+    reply: Future[Any] = field(default_factory=Future)
+
+
+class Writer(threading.Thread):
+    """Writes reports until closed. `connect` opens a connection of its own."""
+
+    def __init__(self, connect: Callable[[], Connection]) -> None:
+        super().__init__(name="writer", daemon=True)
+        self._connect = connect
+        self._connection: Connection | None = None
+        self._changed = threading.Condition()
+        self._reports: list[Report] = []
+        self._close_at: float | None = None
+
+    def mark_sent(self, intent: calls.Intent) -> bool:
+        """Commit that a request is leaving; False if nothing may be sent. Waits for the commit."""
+        return bool(self._ask(Report("sent", intent)))
+
+    def finish_call(self, ending: calls.CallEnding) -> bool:
+        """Record how a call ended; True if its attempt had been closed before, so that the answer is late."""
+        return bool(self._ask(Report("ended", ending)))
+
+    def accept(self, result: claims.Result) -> claims.Accepted:
+        """Accept a result, through outages of the database. Waits for the commit."""
+        accepted: claims.Accepted = self._ask(Report("accepted", result))
+        return accepted
+
+    def settle(self, job_id: UUID, run_token: UUID, ending: claims.Ending) -> Settled:
+        """Settle an attempt that brought no result. Waits for the commit."""
+        settled: Settled = self._ask(Report("settled", (job_id, run_token, ending)))
+        return settled
+
+    def find_stored(self, job_id: UUID, step: str, request_hash: bytes) -> calls.Stored | None:
+        """The result that an earlier attempt has for the step, or None."""
+        stored: calls.Stored | None = self._ask(Report("found", (job_id, step, request_hash)))
+        return stored
+
+    def close(self, *, within_seconds: float) -> None:
+        """Write what is waiting, for so long at most, and stop."""
+        with self._changed:
+            self._close_at = elapsed() + within_seconds
+            self._changed.notify()
+        self.join(within_seconds + 1.0)
+
+    def run(self) -> None:
+        busy = False
+        while reports := self._take(busy):
+            busy = len(reports) > 1
+            for kind in ("found", "sent", "ended", "accepted", "settled"):
+                batch = [report for report in reports if report.kind == kind]
+                for start in range(0, len(batch), BATCH):
+                    self._write_with_patience(kind, batch[start : start + BATCH])
+        if self._connection is not None:
+            self._connection.close()
+
+    def _ask(self, report: Report) -> Any:
+        with self._changed:
+            self._reports.append(report)
+            self._changed.notify()
+        return report.reply.result()
+
+    def _take(self, busy: bool) -> list[Report]:
+        with self._changed:
+            while not self._reports and self._close_at is None:
+                self._changed.wait()
+            if busy:
+                self._changed.wait_for(lambda: len(self._reports) >= BATCH, GATHER_SECONDS)
+            reports, self._reports = self._reports, []
+            return reports
+
+    def _write_with_patience(self, kind: str, batch: Sequence[Report]) -> None:
+        """Write one batch, again and again while the database is away, until it is written or time to leave."""
+        tries = 0
+        while True:
+            try:
+                replies = self._write(kind, batch)
+            except (StoreUnavailable, Contention) as error:
+                if isinstance(error, StoreUnavailable):
+                    self._disconnect()
+                if self._close_at is not None and elapsed() >= self._close_at:
+                    for report in batch:
+                        report.reply.set_exception(error)
+                    return
+                log.warning("%d reports wait for the database: %s", len(batch), error)
+                with self._changed:
+                    self._changed.wait_for(lambda: self._close_at is not None, RETRY_SECONDS[min(tries, 4)])
+                tries += 1
+            except AijobsError as error:
+                # One value that the database refuses must not take the others of its batch down.
+                if len(batch) == 1:
+                    batch[0].reply.set_exception(error)
+                    return
+                for report in batch:
+                    self._write_with_patience(kind, [report])
+                return
+            else:
+                for report, reply in zip(batch, replies, strict=True):
+                    report.reply.set_result(reply)
+                return
+
+    def _write(self, kind: str, batch: Sequence[Report]) -> list[Any]:
+        if self._connection is None:
+            self._connection = self._connect()
+        connection, values = self._connection, [report.value for report in batch]
+        match kind:
+            case "found":
+                return [calls.find_stored(connection, *value) for value in values]
+            case "sent":
+                may_leave = calls.mark_sent(connection, values)
+                return [intent.job_id in may_leave for intent in values]
+            case "ended":
+                late = calls.finish(connection, values)
+                return [ending.job_id in late for ending in values]
+            case "accepted":
+                accepted = claims.accept(connection, values)
+                return [accepted[result.job_id] for result in values]
+            case "settled":
+                return [claims.settle(connection, *value) for value in values]
+        raise AssertionError(f"a report of no known kind: {kind}")
+
+    def _disconnect(self) -> None:
+        if self._connection is not None:
+            self._connection.close()
+            self._connection = None
