@@ -19,6 +19,15 @@ _ROLES = ("system", "developer", "user", "assistant")
 _PASSED_ON = ("max_tokens", "temperature", "top_p", "stop", "seed")
 
 
+class StrictFloat(fields.Float):
+    """A number that was written as a number: "0.5" and true are not."""
+
+    def _validated(self, value: Any) -> float:
+        if isinstance(value, str | bool):
+            raise self.make_error("invalid", input=value)
+        return super()._validated(value)
+
+
 class MessageSchema(Schema):
     """One message of a conversation."""
 
@@ -39,8 +48,8 @@ class PayloadSchema(Schema):
     prompt = fields.String(validate=validate.Length(min=1))
     model = fields.String()
     max_tokens = fields.Integer(strict=True, validate=validate.Range(min=1, max=1_000_000))
-    temperature = fields.Float(validate=validate.Range(min=0, max=2))
-    top_p = fields.Float(validate=validate.Range(min=0, max=1))
+    temperature = StrictFloat(validate=validate.Range(min=0, max=2))
+    top_p = StrictFloat(validate=validate.Range(min=0, max=1))
     stop = fields.List(fields.String(validate=validate.Length(min=1, max=200)), validate=validate.Length(max=4))
     seed = fields.Integer(strict=True)
 

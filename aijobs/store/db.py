@@ -191,6 +191,8 @@ class Database:
         self._pool: ConnectionPool[Connection] | None = None
         self._pid = 0
         self._opening = threading.Lock()
+        self._away = False  # the last caller got no connection in time
+        self._asking = threading.Lock()
         # Pools of the parent process. They are kept so that no destructor closes sockets that the parent still uses.
         self._inherited: list[ConnectionPool[Connection]] = []
 
@@ -199,7 +201,7 @@ class Database:
         """An autocommit connection for one piece of work. Raises StoreUnavailable when none can be had in time."""
         with translated():
             pool = self._own_pool()
-            connection = self._live_connection(pool)
+            connection = self._patiently_once(pool)
             try:
                 yield connection
             finally:
@@ -210,6 +212,29 @@ class Database:
         pool, self._pool = self._pool, None
         if pool is not None and self._pid == os.getpid():
             pool.close()
+
+    def _patiently_once(self, pool: ConnectionPool[Connection]) -> Connection:
+        """A connection; while the database is known to be away, one caller at a time waits for it and the rest fail.
+
+        Else each request of an outage would hold its thread for the whole wait, until none was left to say so.
+        """
+        if not self._away:
+            return self._noting_absence(pool)
+        if not self._asking.acquire(blocking=False):
+            raise StoreUnavailable("the database did not answer a moment ago")
+        try:
+            return self._noting_absence(pool)
+        finally:
+            self._asking.release()
+
+    def _noting_absence(self, pool: ConnectionPool[Connection]) -> Connection:
+        try:
+            connection = self._live_connection(pool)
+        except PoolTimeout:
+            self._away = True
+            raise
+        self._away = False
+        return connection
 
     def _live_connection(self, pool: ConnectionPool[Connection]) -> Connection:
         """A connection that the server has not ended meanwhile.

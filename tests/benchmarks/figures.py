@@ -7,10 +7,13 @@ import os
 import signal
 import statistics
 import time
+from collections.abc import Callable
 from typing import Any
 
 import psycopg
 
+from aijobs.store import claims
+from aijobs.store.db import connect
 from aijobs.store.notify import Notifier
 from tests.benchmarks.rig import Rig, children, count, fill, one, pss_kib, wait_for
 
@@ -31,32 +34,51 @@ _RAW_COMPLETE = "UPDATE raw_jobs SET status = 'succeeded', result = '{}' WHERE i
 
 
 def drain(rig: Rig, *, jobs: int, processes: int = 2, slots: int = 50) -> Figures:
-    """No-op jobs through a whole worker, against a loop of the bare statements with as many processes and rows."""
+    """No-op jobs through whole workers, against two bare loops with as many processes and rows to a batch.
+
+    `of_statements` is against a psycopg loop of our own claim and accept: what threads, slots and supervision cost.
+    `of_minimal` is against the least a queue in PostgreSQL can do: what fence, lease, attempt and events cost as well.
+    """
     dsn = rig.fresh_database()
     fill(dsn, "noop", jobs)
-    started = time.perf_counter()
     with rig.workers(dsn, AIJOBS_PROCESSES=processes, AIJOBS_THREADS=slots):
-        wait_for(lambda: count(dsn, "queued") < jobs, "the first claim", pause=0.002)
+        wait_for(lambda: count(dsn, "queued") < jobs, "the first claim", pause=0.01)
         started = time.perf_counter()
         left = count(dsn, "queued") + count(dsn, "running")
-        wait_for(lambda: count(dsn, "succeeded") == jobs, "the drain", pause=0.02)
+        wait_for(lambda: count(dsn, "succeeded") == jobs, "the drain", pause=0.1)
         ours = left / (time.perf_counter() - started)
-    raw = _raw_drain(dsn, jobs, processes, slots)
-    return {"jobs_per_second": round(ours), "raw_per_second": round(raw), "of_raw": round(ours / raw, 3), "jobs": jobs}
-
-
-def _raw_drain(dsn: str, jobs: int, processes: int, batch: int) -> float:
+    fill(dsn, "noop", jobs)
+    statements = _loop_rate(_statement_loop, dsn, jobs, processes, slots)
     with psycopg.connect(dsn, autocommit=True) as connection:
         connection.execute(_RAW_TABLE.encode())
         connection.execute("INSERT INTO raw_jobs (payload) SELECT '{}' FROM generate_series(1, %s)", [jobs])
         connection.execute("VACUUM ANALYZE raw_jobs")
-    workers = [_fork.Process(target=_raw_loop, args=(dsn, batch)) for _ in range(processes)]
+    minimal = _loop_rate(_raw_loop, dsn, jobs, processes, slots)
+    return {
+        "jobs_per_second": round(ours),
+        "statements_per_second": round(statements),
+        "minimal_per_second": round(minimal),
+        "of_statements": round(ours / statements, 2),
+        "of_minimal": round(ours / minimal, 2),
+    }
+
+
+def _loop_rate(loop: Callable[[str, int], None], dsn: str, jobs: int, processes: int, batch: int) -> float:
+    workers = [_fork.Process(target=loop, args=(dsn, batch)) for _ in range(processes)]
     started = time.perf_counter()
     for worker in workers:
         worker.start()
     for worker in workers:
         worker.join()
     return jobs / (time.perf_counter() - started)
+
+
+def _statement_loop(dsn: str, batch: int) -> None:
+    with connect(dsn, application_name="bench") as connection:
+        while found := claims.claim(
+            connection, worker_id=f"bench-{os.getpid()}", lease_seconds=60, queues=None, kinds=["noop"], slots=batch
+        ).claims:
+            claims.accept(connection, [claims.Result(claim.job_id, claim.run_token, "{}") for claim in found])
 
 
 def _raw_loop(dsn: str, batch: int) -> None:
