@@ -24,7 +24,7 @@ from aijobs.domain.policy import Backoff, Decision, Fail, Hold, Retry, after_fai
 from aijobs.errors import AijobsError, LeaseLost, NotSent, PermanentError, ProviderError, UnstorableValue
 from aijobs.kinds import Answer, Kind
 from aijobs.providers.base import Adapter, Reply
-from aijobs.providers.exchange import Exchange
+from aijobs.providers.exchange import UNSENT_PHASES, Exchange
 from aijobs.store.calls import CallEnding, Intent
 from aijobs.store.claims import Accepted, Ending, Result
 from workers.held import HeldClaim
@@ -144,7 +144,7 @@ class _Call:
             metrics.provider_unknown_outcome()
         self._finish(
             "unknown" if unknown else "failed",
-            "unknown" if unknown or error.usage is not None else "none",
+            "none" if _did_no_work(error) else "unknown",
             exchange=exchange,
             http_status=error.http_status,
             provider_request_id=error.provider_request_id,
@@ -314,6 +314,13 @@ def count_ending(decision: Decision, settled: Settled) -> None:
             metrics.job_held()
         case Retry():
             metrics.job_retried()
+
+
+def _did_no_work(error: ProviderError) -> bool:
+    """Whether the provider has nothing to bill: it refused by status, or cannot have had the whole request."""
+    if error.failure.error_class is ErrorClass.UNKNOWN or error.usage is not None:
+        return False
+    return error.phase in UNSENT_PHASES or (error.http_status or 0) >= 400
 
 
 def _error_of(failure: Failure) -> dict[str, str]:

@@ -30,10 +30,11 @@ STOPPED_SECONDS = 3.0
 # Beyond the drain deadline a child settles what is left; after this it is killed.
 KILL_AFTER_SECONDS = 5.0
 HURRY_SECONDS = 2.0
-# A child that dies younger than this is replaced ever more slowly, up to the cap.
-YOUNG_SECONDS = 10.0
+# A child that dies younger than this never did any work, and is replaced ever more slowly, up to the cap. One that has
+# worked is replaced at once however it died: its place is needed.
+YOUNG_SECONDS = 1.0
 RESTART_BASE_SECONDS = 0.1
-RESTART_CAP_SECONDS = 10.0
+RESTART_CAP_SECONDS = 5.0
 # How long the release of a dead child's jobs may still take when everything else has ended.
 RELEASE_SECONDS = 5.0
 TICK_SECONDS = 0.5

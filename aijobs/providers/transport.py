@@ -113,8 +113,6 @@ def post(
         watchdog.watch(exchange)
         timeout = Timeout(connect=connect_seconds, read=read_seconds)
         response = _send(url, headers, body, timeout, proxy, exchange)
-        if exchange.reason is not None:
-            raise TransportFailure(ConnectionAbortedError(exchange.reason))
         yield HttpReply(response, exchange, max_reply_bytes)
     finally:
         watchdog.forget(exchange)

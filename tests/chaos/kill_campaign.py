@@ -23,13 +23,15 @@ from aijobs.store.migrate import migrate
 from tests.workers.fleet import Fleet, audit, children, fleet_on
 
 
-def campaign(fleet: Fleet, *, jobs: int, kill_seconds: float, seed: int, give_up_seconds: float) -> dict[str, Any]:
+def campaign(
+    fleet: Fleet, *, jobs: int, longest_ms: int, kill_seconds: float, seed: int, give_up_seconds: float
+) -> dict[str, Any]:
     """Run the jobs under fire; what became of them."""
     dice = random.Random(seed)
     supervisor = fleet.start(AIJOBS_PROCESSES=3, AIJOBS_THREADS=10, AIJOBS_LEASE_SECONDS=10, AIJOBS_HEARTBEAT_SECONDS=2)
     ids = [
         fleet.submit(
-            f"[[sim: marker=j{number} first_byte_ms={dice.randint(20, 800)} delta_ms=5]]", max_unknown_retries=10
+            f"[[sim: marker=j{number} first_byte_ms={dice.randint(20, longest_ms)} delta_ms=5]]", max_unknown_retries=10
         )
         for number in range(jobs)
     ]
@@ -83,7 +85,9 @@ def main() -> None:
             dsn = make_conninfo(server.dsn)
             migrate(dsn)
             with fleet_on(dsn, folder) as fleet:
-                result = campaign(fleet, jobs=given.jobs, kill_seconds=1.0, seed=given.seed, give_up_seconds=600)
+                result = campaign(
+                    fleet, jobs=given.jobs, longest_ms=4000, kill_seconds=1.0, seed=given.seed, give_up_seconds=600
+                )
                 print(result)
                 broken = judge(result)
                 audit(fleet)

@@ -53,8 +53,11 @@ class Call:
         return self.outcome
 
     def is_in(self, phase: str) -> None:
+        self.waits_for(lambda: self.exchange.phase == phase)
+
+    def waits_for(self, fact: Callable[[], bool]) -> None:
         until = time.monotonic() + PATIENCE
-        while self.exchange.phase != phase:
+        while not fact():
             assert time.monotonic() < until, self.exchange.phase
             time.sleep(0.001)
 
@@ -83,7 +86,8 @@ def test_before_it_begins(client: Client, serve: Serve) -> None:
 
 def test_while_the_name_is_looked_up(client: Client, hanging_resolver: threading.Event) -> None:
     call = Call(client, "http://provider.invalid/v1")
-    call.is_in("resolving")
+    call.waits_for(lambda: call.exchange._waited_for is not None)
+    assert call.exchange.phase == "resolving"
     call.exchange.abort("cancelled")
     assert is_unsent(call.ended())
     hanging_resolver.set()

@@ -122,10 +122,12 @@ def test_no_route_sends_a_request_twice(fault: str, route: str, client: Client, 
 def test_no_connection_is_used_a_second_time(client: Client, serve: Serve) -> None:
     """Even by a server that keeps it open, whatever we asked: it would be closed just as the next request leaves."""
 
+    document = b'{"choices": [{"message": {"content": "Hi"}, "finish_reason": "stop"}]}'
+
     def stay(peer: Peer) -> None:
         while True:
             peer.request()
-            peer.send(CHUNKED_HEAD, chunked(DELTA, FINISH, DONE))
+            peer.send(response(200, document, "Connection: keep-alive"))
 
     server = serve(stay)
     for _ in range(3):
