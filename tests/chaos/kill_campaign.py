@@ -77,6 +77,9 @@ def main() -> None:
     parser.add_argument("--seed", type=int, default=random.randrange(10**6))
     given = parser.parse_args()
     print(f"seed {given.seed}", flush=True)
+    # A job must have a fair chance of outliving its worker: with one of three killed each second, a call of 1.5 s has
+    # about an even one, and ten attempts leave a job in a thousand.
+    longest_ms = 1500
     with tempfile.TemporaryDirectory(prefix="aijobs-chaos-") as name:
         folder = Path(name)
         folder.chmod(0o711)
@@ -86,7 +89,12 @@ def main() -> None:
             migrate(dsn)
             with fleet_on(dsn, folder) as fleet:
                 result = campaign(
-                    fleet, jobs=given.jobs, longest_ms=4000, kill_seconds=1.0, seed=given.seed, give_up_seconds=600
+                    fleet,
+                    jobs=given.jobs,
+                    longest_ms=longest_ms,
+                    kill_seconds=1.0,
+                    seed=given.seed,
+                    give_up_seconds=600,
                 )
                 print(result)
                 broken = judge(result)
