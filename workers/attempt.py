@@ -19,14 +19,14 @@ from aijobs import metrics
 from aijobs.clock import elapsed
 from aijobs.config import KindSettings
 from aijobs.domain.claims import Claim, Settled
-from aijobs.domain.failures import ErrorClass, Failure
-from aijobs.domain.policy import Backoff, Decision, Fail, Hold, Retry, after_failure
-from aijobs.errors import AijobsError, LeaseLost, NotSent, PermanentError, ProviderError, UnstorableValue
+from aijobs.domain.policy import Backoff, Retry
+from aijobs.errors import AijobsError, NotSent, ProviderError
 from aijobs.kinds import Answer, Kind
-from aijobs.providers.base import Adapter, Reply
-from aijobs.providers.exchange import UNSENT_PHASES, Exchange
-from aijobs.store.calls import CallEnding, Intent
-from aijobs.store.claims import Accepted, Ending, Result
+from aijobs.providers.base import Adapter
+from aijobs.providers.exchange import Exchange
+from aijobs.store.claims import Accepted, Result
+from workers.call import Call
+from workers.endings import about, count_ending, ending_of, words_of
 from workers.held import HeldClaim
 from workers.writer import Writer
 
@@ -84,8 +84,16 @@ class Attempt:
         return Answer(result["text"], result["finish_reason"], result["model"], stored.usage)
 
     def _send(self, step: str, body: dict[str, Any], fingerprint: bytes) -> Answer:
-        call = _Call(self._held, self._kind.settings, step, fingerprint, self._desk.writer)
-        adapter = self._desk.adapters[call.provider]
+        provider = self._kind.settings.provider or ""
+        call = Call(
+            self._held,
+            self._desk.writer,
+            provider=provider,
+            model=body.get("model", self._kind.settings.model),
+            step=step,
+            fingerprint=fingerprint,
+        )
+        adapter = self._desk.adapters[provider]
         exchange = Exchange(self._held.deadline_at - elapsed(), call.before_send)
         self._held.while_stoppable_by(exchange.abort)
         try:
@@ -102,103 +110,6 @@ class Attempt:
             self._held.while_stoppable_by(None)
         call.succeeded(reply, exchange)
         return Answer(reply.text, reply.finish_reason, reply.model, reply.usage)
-
-
-class _Call:
-    """The bookkeeping of one request: the intent before its first byte, the ending after its last."""
-
-    def __init__(self, held: HeldClaim, kind: KindSettings, step: str, fingerprint: bytes, writer: Writer) -> None:
-        self._held = held
-        self._writer = writer
-        self._step = step
-        self._fingerprint = fingerprint
-        self._marked = False
-        self._model = kind.model
-        self.provider = kind.provider or ""
-        claim = held.claim
-        self.client_request_id = f"{claim.job_id}.{claim.allowance.attempts}.{step}"
-
-    def before_send(self) -> None:
-        """Called when the connection is up. Raises NotSent unless the request may leave."""
-        claim = self._held.claim
-        intent = Intent(claim.job_id, claim.run_token, self._step, self.provider, self._model, self._fingerprint)
-        if not self._writer.mark_sent(intent):
-            raise NotSent("fenced")
-        self._marked = True
-        # The commit may have waited for long. A paused or starved worker must not send what another already does.
-        if not self._held.lease_is_safe():
-            raise NotSent("lease_lost")
-        metrics.provider_attempt()
-
-    def not_sent(self, stopped: NotSent) -> None:
-        if self._marked:
-            error = {"code": f"not_sent_{stopped.reason}", "class": "transient", "message": "Stopped before sending."}
-            self._finish("failed", "none", error=error)
-
-    def failed(self, error: ProviderError, exchange: Exchange) -> None:
-        if not self._marked:  # the connection never came up: there was no call to record, the attempt says why
-            return
-        unknown = error.failure.error_class is ErrorClass.UNKNOWN
-        metrics.provider_outcome(self.provider, self._model, "unknown" if unknown else "failed")
-        if unknown:
-            metrics.provider_unknown_outcome()
-        self._finish(
-            "unknown" if unknown else "failed",
-            "none" if _did_no_work(error) else "unknown",
-            exchange=exchange,
-            http_status=error.http_status,
-            provider_request_id=error.provider_request_id,
-            provider_operation_id=error.provider_operation_id,
-            usage=error.usage,
-            error=_error_of(error.failure),
-        )
-
-    def broke(self, error: BaseException, exchange: Exchange) -> BaseException:
-        """What to raise when an adapter fails in a way it should not. Once sent, that is unknown like any other end."""
-        if not self._marked:
-            return error
-        words = f"The adapter raised {type(error).__name__} in mid-call."
-        unknown = ProviderError(Failure(ErrorClass.UNKNOWN, "adapter_error", words), phase=exchange.phase)
-        self.failed(unknown, exchange)
-        return unknown
-
-    def succeeded(self, reply: Reply, exchange: Exchange) -> None:
-        metrics.provider_outcome(self.provider, self._model, "succeeded")
-        metrics.tokens(self.provider, self._model, reply.usage)
-        self._finish(
-            "succeeded",
-            "unknown",
-            exchange=exchange,
-            http_status=reply.http_status,
-            provider_request_id=reply.provider_request_id,
-            provider_operation_id=reply.provider_operation_id,
-            usage=reply.usage,
-            result={"text": reply.text, "finish_reason": reply.finish_reason, "model": reply.model},
-        )
-
-    def _finish(self, outcome: str, cost_basis: str, *, exchange: Exchange | None = None, **facts: Any) -> None:
-        first_byte = None if exchange is None else exchange.first_byte_seconds
-        if first_byte is not None:
-            metrics.time_to_first_byte(first_byte * 1000)
-        claim = self._held.claim
-        # From here the answer is worth more than the deadline: it is written for as long as the database needs.
-        self._held.settling = True
-        try:
-            late = self._writer.finish_call(
-                CallEnding(
-                    job_id=claim.job_id,
-                    run_token=claim.run_token,
-                    step=self._step,
-                    outcome=outcome,
-                    cost_basis=cost_basis,
-                    first_byte_seconds=first_byte,
-                    **facts,
-                )
-            )
-        finally:
-            self._held.settling = False
-        if late:
-            metrics.late_result()
 
 
 def run_attempt(held: HeldClaim, desk: Desk) -> float | None:
@@ -257,98 +168,12 @@ def _end(held: HeldClaim, kind: Kind, desk: Desk, error: BaseException) -> float
     try:
         settled = desk.writer.settle(claim.job_id, claim.run_token, ending)
     except AijobsError as failure:
-        log.error("attempt not settled, its lease will run out: %s", failure, extra=_about(claim))
+        log.error("attempt not settled, its lease will run out: %s", failure, extra=about(claim))
         return None
     count_ending(ending.decision, settled)
-    _log(claim, settled if settled is not Settled.DONE else _words(ending))
+    _log(claim, settled if settled is not Settled.DONE else words_of(ending))
     return ending.decision.delay_seconds if isinstance(ending.decision, Retry) else None
 
 
-def ending_of(reason: str | None, claim: Claim, error: BaseException, backoff: Backoff, jitter: float) -> Ending | None:
-    """How an attempt ends that brought no result; None when the lease is lost and nothing may be written.
-
-    `reason` is why the attempt was stopped from outside, if it was. A cancel needs no case of its own: the statements
-    look at the mark under the row's lock and end the job as cancelled, whatever is asked of them here.
-    """
-    if reason == "lease_lost" or isinstance(error, LeaseLost):
-        return None
-    match error:
-        case NotSent(reason="drain" | "fenced" | "cancelled"):
-            return Ending("released", Retry(0.0, counted=False), None)
-        case NotSent(reason="lease_lost"):
-            return None
-        case NotSent() if reason == "expired":
-            return Ending("failed", Fail("deadline_exceeded", counted=False), _expired())
-        case NotSent():
-            failure = Failure(ErrorClass.TRANSIENT, "deadline", "The attempt's deadline came before anything was sent.")
-        case ProviderError() if reason == "expired":
-            return Ending("unknown", Fail("deadline_exceeded"), _expired())
-        case ProviderError():
-            failure = error.failure
-        case PermanentError():
-            failure = Failure(ErrorClass.PERMANENT, error.code, str(error))
-        case UnstorableValue():
-            failure = Failure(
-                ErrorClass.PERMANENT, "unstorable_result", "The result holds what PostgreSQL cannot store."
-            )
-        case _:
-            # The exception's own text may quote a prompt, so only its type is told.
-            log.exception("handler raised", exc_info=error, extra=_about(claim))
-            failure = Failure(ErrorClass.TRANSIENT, "handler_error", f"The handler raised {type(error).__name__}.")
-    outcome = "unknown" if failure.error_class is ErrorClass.UNKNOWN else "failed"
-    if reason == "cancelled":
-        outcome = "cancelled"
-    return Ending(outcome, after_failure(claim.allowance, failure, backoff, jitter), _error_of(failure))
-
-
-def count_ending(decision: Decision, settled: Settled) -> None:
-    """Count what a settlement that committed now did to its job."""
-    if settled is Settled.CANCELLED:
-        metrics.job_cancelled()
-    if settled is not Settled.DONE:
-        return
-    match decision:
-        case Fail():
-            metrics.job_failed()
-        case Hold():
-            metrics.job_held()
-        case Retry():
-            metrics.job_retried()
-
-
-def _did_no_work(error: ProviderError) -> bool:
-    """Whether the provider has nothing to bill: it refused by status, or cannot have had the whole request."""
-    if error.failure.error_class is ErrorClass.UNKNOWN or error.usage is not None:
-        return False
-    return error.phase in UNSENT_PHASES or (error.http_status or 0) >= 400
-
-
-def _error_of(failure: Failure) -> dict[str, str]:
-    return {"code": failure.code, "class": failure.error_class, "message": failure.message}
-
-
-def _expired() -> dict[str, str]:
-    return {
-        "code": "deadline_exceeded",
-        "class": "permanent",
-        "message": "The job was not finished before its expires_at.",
-    }
-
-
-def _words(ending: Ending) -> str:
-    code = (ending.error or {}).get("code", "handed back")
-    match ending.decision:
-        case Retry(delay_seconds=delay):
-            return f"{ending.outcome} ({code}), again in {delay:.1f} s"
-        case Hold():
-            return f"{ending.outcome} ({code}), held for a person"
-        case Fail():
-            return f"failed ({code})"
-
-
-def _about(claim: Claim) -> dict[str, object]:
-    return {"job_id": str(claim.job_id), "attempt": claim.allowance.attempts}
-
-
 def _log(claim: Claim, what: str) -> None:
-    log.info("attempt %s", what, extra=_about(claim))
+    log.info("attempt %s", what, extra=about(claim))

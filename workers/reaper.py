@@ -15,11 +15,11 @@ from aijobs.config import Settings
 from aijobs.domain.claims import DeadAttempt, Settled
 from aijobs.domain.policy import Backoff, Fail, after_death
 from aijobs.errors import AijobsError, Contention
-from aijobs.store import claims, upkeep
+from aijobs.store import reaping, upkeep
 from aijobs.store.claims import Ending
 from aijobs.store.db import Connection, connect
 from aijobs.store.notify import Notifier
-from workers.attempt import count_ending
+from workers.endings import count_ending
 
 log = logging.getLogger(__name__)
 
@@ -86,7 +86,7 @@ class Reaper(threading.Thread):
     def run_once(self, connection: Connection) -> bool:
         """Settle all expired leases; False when another process has the duty."""
         while True:
-            reaped = claims.reap(
+            reaped = reaping.reap(
                 connection,
                 worker_id=self._worker_id,
                 hold_seconds=self._interval + DUTY_SLACK_SECONDS,
@@ -94,7 +94,7 @@ class Reaper(threading.Thread):
             )
             metrics.lease_expired(len(reaped.endings))
             report_endings(reaped.endings, "lease ran out", self._notifier)
-            if len(reaped.endings) < claims.REAP_LIMIT:
+            if len(reaped.endings) < reaping.REAP_LIMIT:
                 return reaped.on_duty
 
     def _reap_patiently(self) -> None:
@@ -121,7 +121,7 @@ class Reaper(threading.Thread):
         """Hand the duty over, so that the fleet need not wait for it to run out."""
         if self._on_duty and self._connection is not None:
             try:
-                claims.give_up_duty(self._connection, worker_id=self._worker_id)
+                reaping.give_up_duty(self._connection, worker_id=self._worker_id)
             except AijobsError as error:
                 log.warning("the reaper's duty was not handed over, it runs out by itself: %s", error)
         self._disconnect()
@@ -184,8 +184,8 @@ def release_dead(settings: Settings, worker_id: str) -> None:
 def _release_all(dsn: str, worker_id: str, backoffs: Mapping[str, Backoff]) -> None:
     notifier = Notifier(dsn, application_name="aijobs release")
     with connect(dsn, application_name=f"aijobs release {os.getpid()}") as connection:
-        claims.give_up_duty(connection, worker_id=worker_id)
-        while endings := claims.release_dead(
+        reaping.give_up_duty(connection, worker_id=worker_id)
+        while endings := reaping.release_dead(
             connection, worker_id=worker_id, end=lambda dead: ending_of(dead, backoffs)
         ):
             report_endings(endings, "worker ended", notifier)

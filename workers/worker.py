@@ -26,7 +26,7 @@ from aijobs.domain.claims import Claim
 from aijobs.domain.policy import Backoff
 from aijobs.errors import AijobsError, ConfigError, Contention, SchemaMismatch, StoreUnavailable
 from aijobs.providers.base import Adapter, build_adapter
-from aijobs.store import claims
+from aijobs.store import claims, reaping
 from aijobs.store.db import Connection, connect, take_notifications
 from aijobs.store.migrate import check_level
 from aijobs.store.notify import Notifier, listen_for_jobs
@@ -247,7 +247,7 @@ class Worker:
     def _take_back_lost_claims(self, connection: Connection) -> None:
         """A claim whose reply was lost may have been committed; its jobs are known to nobody and were never sent."""
         held = [claim.claim.job_id for claim in self._holdings.all()]
-        for queue in claims.release_unheld(connection, worker_id=self._child.worker_id, held=held):
+        for queue in reaping.release_unheld(connection, worker_id=self._child.worker_id, held=held):
             log.warning("a claim whose reply was lost was given back")
             self._notifier.notify(queue)
 
@@ -298,8 +298,21 @@ class Worker:
         return f"aijobs {role} {self._child.worker_id}"
 
 
+def _die_with_the_thread(died: threading.ExceptHookArgs) -> None:
+    """End the process when one of its threads has broken.
+
+    Without its heartbeat a process would run jobs that others take over, and without its writer it would run them for
+    nothing. The supervisor gives the jobs back and starts another process.
+    """
+    name = died.thread.name if died.thread is not None else "unknown"
+    log.critical("thread %s broke, the process ends", name, exc_info=died.exc_value)
+    logging.shutdown()
+    os._exit(1)
+
+
 def run(settings: Settings, child: Child, *, queues: list[str] | None = None) -> int:
     """The main function of a forked worker process; returns its exit code."""
+    threading.excepthook = _die_with_the_thread
     start_pulse(child.pulse_fd)
     metrics.configure(settings.statsd, settings.statsd_prefix)
     if str(Path.cwd()) not in sys.path:

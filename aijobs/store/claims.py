@@ -1,4 +1,4 @@
-"""Owning a job: claim it, keep the lease, settle it, and take it from the dead. Every write is fenced by run_token.
+"""Owning a job: claim it, keep the lease, settle it. Every write is fenced by run_token.
 
 These functions take a connection and not the pool: a worker process gives each of its few threads one of its own.
 """
@@ -6,18 +6,15 @@ These functions take a connection and not the pool: a worker process gives each 
 from __future__ import annotations
 
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from aijobs.domain.claims import Allowance, Claim, DeadAttempt, Settled
+from aijobs.domain.claims import Allowance, Claim, Settled
 from aijobs.domain.policy import Decision, Fail, Hold, Retry
 from aijobs.errors import Contention
-from aijobs.store.db import Connection, execute, fetch_all, fetch_one
-
-# How many dead attempts one transaction of the reaper settles: short enough that nobody waits for its locks.
-REAP_LIMIT = 50
+from aijobs.store.db import Connection, fetch_all, fetch_one
 
 
 @dataclass(frozen=True, slots=True)
@@ -154,63 +151,6 @@ def settle(connection: Connection, job_id: UUID, run_token: UUID, ending: Ending
         return _refused(connection, job_id, run_token, outcome=ending.outcome, counted=counted, error=ending.error)
 
 
-@dataclass(frozen=True, slots=True)
-class Reaped:
-    """What the reaper did. `on_duty` is False when another process of the fleet holds the duty."""
-
-    on_duty: bool
-    endings: list[tuple[DeadAttempt, Ending, Settled]]
-
-
-def reap(
-    connection: Connection, *, worker_id: str, hold_seconds: float, end: Callable[[DeadAttempt], Ending]
-) -> Reaped:
-    """Settle up to REAP_LIMIT jobs whose lease has run out, by what `end` (a pure function) says of each.
-
-    Source: sql/claims/lock_expired.sql.
-    """
-    with connection.transaction():
-        rows = fetch_all(
-            connection,
-            "claims/lock_expired",
-            {"worker_id": worker_id, "hold_seconds": hold_seconds, "limit": REAP_LIMIT},
-        )
-        dead = [_dead_from(row) for row in rows if row["id"] is not None]
-        return Reaped(rows[0]["on_duty"], [_bury(connection, attempt, end(attempt)) for attempt in dead])
-
-
-def release_dead(
-    connection: Connection, *, worker_id: str, end: Callable[[DeadAttempt], Ending]
-) -> list[tuple[DeadAttempt, Ending, Settled]]:
-    """Settle up to REAP_LIMIT jobs of a worker process known to be dead. Source: sql/claims/lock_abandoned.sql."""
-    with connection.transaction():
-        rows = fetch_all(connection, "claims/lock_abandoned", {"worker_id": worker_id, "limit": REAP_LIMIT})
-        return [_bury(connection, attempt, end(attempt)) for attempt in map(_dead_from, rows)]
-
-
-def release_unheld(connection: Connection, *, worker_id: str, held: Sequence[UUID]) -> list[str]:
-    """Give back this process's running jobs that it does not hold: claims whose reply was lost. Returns their queues.
-
-    Source: sql/claims/lock_unheld.sql.
-    """
-    ending = Ending("released", Retry(0.0, counted=False), None)
-    with connection.transaction():
-        rows = fetch_all(connection, "claims/lock_unheld", {"worker_id": worker_id, "job_ids": list(held)})
-        for row in rows:
-            settle(connection, row["id"], row["run_token"], ending)
-        return [row["queue"] for row in rows]
-
-
-def give_up_duty(connection: Connection, *, worker_id: str) -> None:
-    """Let another process reap at once. Source: sql/claims/give_up_duty.sql."""
-    execute(connection, "claims/give_up_duty", {"worker_id": worker_id})
-
-
-def _bury(connection: Connection, dead: DeadAttempt, ending: Ending) -> tuple[DeadAttempt, Ending, Settled]:
-    execute(connection, "calls/abandon", {"job_id": dead.job_id, "attempt": dead.attempt})
-    return dead, ending, settle(connection, dead.job_id, dead.run_token, ending)
-
-
 def _apply(connection: Connection, job_id: UUID, run_token: UUID, ending: Ending) -> bool:
     common = {"job_id": job_id, "run_token": run_token, "outcome": ending.outcome, "error": _json(ending.error)}
     match ending.decision:
@@ -278,7 +218,8 @@ def _json(value: dict[str, Any] | None) -> str | None:
     return None if value is None else json.dumps(value)
 
 
-def _allowance_from(row: dict[str, Any]) -> Allowance:
+def allowance_from(row: Mapping[str, Any]) -> Allowance:
+    """What a row says of how often its job may still be tried."""
     return Allowance(
         attempts=row["attempts"],
         max_attempts=row["max_attempts"],
@@ -301,22 +242,8 @@ def _claim_from(row: dict[str, Any]) -> Claim:
         queue=row["queue"],
         payload=row["payload"],
         trace_id=row["trace_id"],
-        allowance=_allowance_from(row),
+        allowance=allowance_from(row),
         expires_in_seconds=row["expires_in_seconds"],
         waited_seconds=row["waited_seconds"],
         age_seconds=row["age_seconds"],
-    )
-
-
-def _dead_from(row: dict[str, Any]) -> DeadAttempt:
-    return DeadAttempt(
-        job_id=row["id"],
-        run_token=row["run_token"],
-        attempt=row["attempts"],
-        kind=row["kind"],
-        queue=row["queue"],
-        allowance=_allowance_from(row),
-        sent=row["sent"],
-        cancel_requested=row["cancel_requested"],
-        expired=row["expired"],
     )

@@ -8,7 +8,7 @@ from uuid import UUID
 import psycopg
 import pytest
 
-from aijobs.store import claims, jobs, upkeep
+from aijobs.store import claims, jobs, reaping, upkeep
 from aijobs.store.db import Connection, Database
 from tests.store.make import claim_some, queued
 
@@ -146,7 +146,7 @@ def test_a_lost_claim_reply_is_given_back_without_waiting_for_its_lease(
     queued(db, tenant)
     queued(db, tenant)
     known, lost = claim_some(connection, slots=2)
-    assert claims.release_unheld(connection, worker_id="w1", held=[known.job_id]) == ["default"]
+    assert reaping.release_unheld(connection, worker_id="w1", held=[known.job_id]) == ["default"]
     (again,) = claim_some(connection, slots=9)
     assert again.job_id == lost.job_id
     assert again.allowance.attempts == 2

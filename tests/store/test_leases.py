@@ -6,7 +6,7 @@ from uuid import UUID
 
 from aijobs.domain.claims import DeadAttempt, Settled
 from aijobs.domain.policy import Backoff, after_death
-from aijobs.store import calls, claims, jobs
+from aijobs.store import calls, claims, jobs, reaping
 from aijobs.store.calls import Intent
 from aijobs.store.claims import Ending
 from aijobs.store.db import Connection, Database, connect
@@ -19,8 +19,8 @@ def by_policy(dead: DeadAttempt) -> Ending:
     return Ending("unknown" if dead.sent else "failed", decision, error)
 
 
-def reap(connection: Connection, worker: str = "reaper") -> claims.Reaped:
-    return claims.reap(connection, worker_id=worker, hold_seconds=5, end=by_policy)
+def reap(connection: Connection, worker: str = "reaper") -> reaping.Reaped:
+    return reaping.reap(connection, worker_id=worker, hold_seconds=5, end=by_policy)
 
 
 def expire_leases(connection: Connection) -> None:
@@ -130,7 +130,7 @@ def test_only_the_holder_of_the_duty_reaps_until_its_hold_runs_out(
     assert (refused.on_duty, refused.endings) == (False, [])
     connection.execute("UPDATE ai_duties SET held_until = now() - interval '1 second'")
     assert len(reap(connection, "b").endings) == 1
-    claims.give_up_duty(connection, worker_id="b")
+    reaping.give_up_duty(connection, worker_id="b")
     assert reap(connection, "a").on_duty
 
 
@@ -152,7 +152,7 @@ def test_the_jobs_of_a_dead_process_are_released_whatever_their_leases_say(
         queued(db, tenant)
     mine = claim_some(connection, slots=2, worker="dead", lease=3600)
     claim_some(connection, slots=1, worker="alive", lease=3600)
-    endings = claims.release_dead(connection, worker_id="dead", end=by_policy)
+    endings = reaping.release_dead(connection, worker_id="dead", end=by_policy)
     assert {dead.job_id for dead, _, _ in endings} == {claim.job_id for claim in mine}
-    assert claims.release_dead(connection, worker_id="dead", end=by_policy) == []
+    assert reaping.release_dead(connection, worker_id="dead", end=by_policy) == []
     assert len(claim_some(connection, slots=9)) == 2

@@ -9,7 +9,7 @@ import pytest
 from aijobs.domain.claims import Settled
 from aijobs.domain.failures import Usage
 from aijobs.domain.policy import Decision, Fail, Hold, Retry
-from aijobs.store import calls, claims, jobs
+from aijobs.store import calls, claims, jobs, reaping
 from aijobs.store.calls import CallEnding, Intent
 from aijobs.store.claims import Ending, Result
 from aijobs.store.db import Connection, Database
@@ -26,11 +26,11 @@ def whole_row(connection: Connection, job_id: UUID) -> object:
     ).fetchone()
 
 
-def take_over(connection: Connection, job_id: UUID) -> claims.Reaped:
+def take_over(connection: Connection, job_id: UUID) -> reaping.Reaped:
     """The lease runs out, the reaper requeues, another worker claims."""
     connection.execute("UPDATE ai_jobs SET lease_until = now() - interval '1 second' WHERE id = %s", [job_id])
     ending = Ending("failed", Retry(0.0, counted=False), ERROR | {"code": "worker_lost"})
-    reaped = claims.reap(connection, worker_id="reaper", hold_seconds=1, end=lambda dead: ending)
+    reaped = reaping.reap(connection, worker_id="reaper", hold_seconds=1, end=lambda dead: ending)
     claim_some(connection, worker="w2")
     return reaped
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from aijobs.cli import main
 from aijobs.providers import connections, openai_chat
-from workers import attempt, worker, writer
+from workers import call, worker, writer
 
 STEPS = ("claim", "connect", "intend", "send", "answer", "record", "accept")
 
@@ -56,7 +56,7 @@ def arm(step: str, marker: str) -> None:
         case "claim":
             after(worker.claims, "claim", marker, only_if=lambda found: bool(found.claims))
         case "connect":
-            before(attempt._Call, "before_send", marker)
+            before(call.Call, "before_send", marker)
         case "intend":
             after(writer.Writer, "mark_sent", marker)
         case "send":
