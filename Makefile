@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test test-store check format bench chaos wheel clean
+.PHONY: help install run demo test test-store test-system check format bench chaos wheel clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -39,6 +39,11 @@ test: $(INSTALLED) ## Run all tests on a PostgreSQL that they start (PGBIN=/usr/
 
 test-store: $(INSTALLED) ## Run the tests of the SQL alone, for another PostgreSQL (PGBIN=...)
 	PGBIN='$(PGBIN)' $(BIN)/python -m pytest tests/store $(PYTEST_ARGS)
+
+test-system: $(INSTALLED) ## Run what needs the system's packages: the SQL on its oldest PostgreSQL (Debian: postgresql-15)
+	@oldest=$$(ls -d /usr/lib/postgresql/*/bin/initdb 2>/dev/null | sort -t/ -k5,5n | head -n 1); \
+	if [ -z "$$oldest" ]; then echo "no PostgreSQL in /usr/lib/postgresql: install Debian's postgresql" >&2; exit 1; fi; \
+	"$${oldest%/initdb}/postgres" --version && $(MAKE) --no-print-directory test-store PGBIN="$${oldest%/initdb}"
 
 check: $(INSTALLED) ## Check format, lint, types and architecture
 	$(BIN)/ruff format --check .

@@ -51,6 +51,7 @@ RECONNECT_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 # A process whose hinted claims find nothing answers hints later, up to this, so that one hint does not make the whole
 # fleet look each time. The first that finds work answers at once again.
 HINT_DELAY_SECONDS = 0.1
+PROMOTE_AGAIN_SECONDS = 0.25
 # After an attempt's deadline the handler has this long to notice before its lease is given up.
 OVERTIME_SECONDS = 30.0
 # While there is a backlog, a claim waits this long for more slots than one to be free: a commit for one job costs as
@@ -153,7 +154,8 @@ class Worker:
             self._reaper.duty_is_vacant()
         self._plan(found, free, hinted)
         if found.next_due_seconds is not None and found.next_due_seconds <= 0:
-            claims.promote(connection)
+            # None promoted: another worker is doing it, or somebody holds the row. Looking again at once would spin.
+            self._look_in(0.0 if claims.promote(connection) else PROMOTE_AGAIN_SECONDS)
 
     def _plan(self, found: claims.ClaimRound, free: int, hinted: bool) -> None:
         """When to look next: at once while there is more, when a delayed job is due, or at the poll.
@@ -161,8 +163,8 @@ class Worker:
         The poll is jittered, so that a fleet does not move in step; upwards, so that it is never more often than asked.
         """
         self._look_in(self._settings.poll_seconds * random.uniform(1.0, 1.05))
-        if found.next_due_seconds is not None:
-            self._look_in(max(0.0, found.next_due_seconds))
+        if found.next_due_seconds is not None and found.next_due_seconds > 0:
+            self._look_in(found.next_due_seconds)
         self._backlog = len(found.claims) == free
         if self._backlog:
             self._look_in(0.0)
