@@ -24,13 +24,14 @@ from aijobs.clock import elapsed
 from aijobs.config import Settings
 from aijobs.domain.claims import Claim
 from aijobs.domain.policy import Backoff
-from aijobs.errors import AijobsError, ConfigError, Contention, SchemaMismatch, StoreUnavailable
-from aijobs.providers.base import Adapter, build_adapter
-from aijobs.store import claims, reaping
-from aijobs.store.db import Connection, connect, take_notifications
-from aijobs.store.migrate import check_level
-from aijobs.store.notify import Notifier, listen_for_jobs
+from aijobs.errors import AijobsError, ConfigError, SchemaMismatch, StoreUnavailable
+from aijobs.providers.base import Adapter
+from aijobs.providers.registry import build_adapter
+from aijobs.store import claims
+from aijobs.store.db import Connection, connect
+from aijobs.store.notify import Notifier
 from workers.attempt import Desk, run_attempt
+from workers.claim_connection import ClaimConnection
 from workers.exit_codes import BAD_CONFIGURATION, SCHEMA_MISMATCH
 from workers.heartbeat import Heartbeat
 from workers.held import HeldClaim, Holdings
@@ -43,11 +44,6 @@ from workers.writer import Writer
 
 log = logging.getLogger(__name__)
 
-# How long the claim may take before the connection is thought dead. A server that was stopped, or a network that
-# swallows packets behind a proxy, gives no error: only a reply that does not come tells. It starts short, so that jobs
-# wait little for a dead connection, and doubles while replies are late, so that a slow server is not stormed.
-CLAIM_REPLY_SECONDS = (1.0, 2.0, 4.0, 8.0, 16.0, 30.0)
-RECONNECT_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 # A process whose hinted claims find nothing answers hints later, up to this, so that one hint does not make the whole
 # fleet look each time. The first that finds work answers at once again.
 HINT_DELAY_SECONDS = 0.1
@@ -75,8 +71,6 @@ class Worker:
         os.set_blocking(self._wake_write, False)
         self._signals = ChildSignals(self._wake_write)
         self._holdings = Holdings()
-        self._connection: Connection | None = None
-        self._failures = 0  # of the claim's connection, in a row
         self._planning = threading.Lock()
         self._look_at = 0.0  # when to look for work next, by the local clock
         self._hinted = False
@@ -94,6 +88,13 @@ class Worker:
                 name: Backoff(kind.backoff_seconds, kind.backoff_cap_seconds) for name, kind in settings.kinds.items()
             },
             notifier=self._notifier,
+        )
+        self._claims = ClaimConnection(
+            self._connect_for_claims,
+            worker_id=child.worker_id,
+            held=lambda: [held.claim.job_id for held in self._holdings.all()],
+            notifier=self._notifier,
+            on_open=self._reaper.database_is_back,
         )
         self._heartbeat = Heartbeat(
             self._holdings,
@@ -127,7 +128,7 @@ class Worker:
             try:
                 self._claim(free, hinted)
             except AijobsError as error:
-                self._connection_failed(error)
+                self._look_in(self._claims.failed(error))
         if not self._slots.free:
             return self._settings.poll_seconds  # a freed slot ends the wait
         return max(0.0, self._look_at - elapsed())
@@ -137,7 +138,7 @@ class Worker:
             self._look_at = min(self._look_at, elapsed() + seconds)
 
     def _claim(self, free: int, hinted: bool) -> None:
-        connection = self._listening()
+        connection = self._claims.opened()
         claimed_at = elapsed()
         found = claims.claim(
             connection,
@@ -149,7 +150,7 @@ class Worker:
         )
         for claim in found.claims:
             self._start(claim, claimed_at)
-        self._failures = 0
+        self._claims.worked()
         if found.reaper_vacant:
             self._reaper.duty_is_vacant()
         self._plan(found, free, hinted)
@@ -201,69 +202,26 @@ class Worker:
 
     def _wait(self, seconds: float) -> None:
         """Wait for a hint, a freed slot, a signal or the supervisor's end. Clears the wake-up before the next look."""
-        readers: list[int] = [self._wake_read, self._child.parent_fd]
-        if self._connection is not None:
-            readers.append(self._connection.fileno())
+        hints = self._claims.fileno()
+        readers = [self._wake_read, self._child.parent_fd, *([] if hints is None else [hints])]
         ready, _, _ = select.select(readers, [], [], seconds)
         if self._wake_read in ready:
             os.read(self._wake_read, 65536)
         if self._child.parent_fd in ready and not self._signals.draining:
             log.warning("the supervisor is gone, draining")
             self._signals.draining = True
-        if self._connection is not None and self._connection.fileno() in ready:
-            self._hear(self._connection)
+        if hints in ready:
+            self._hear()
 
-    def _hear(self, connection: Connection) -> None:
+    def _hear(self) -> None:
         try:
-            queues = take_notifications(connection)
+            queues = self._claims.hints()
         except StoreUnavailable as error:
-            self._connection_failed(error)
+            self._look_in(self._claims.failed(error))
             return
         if any(self._queues is None or queue in self._queues for queue in queues):
             self._hinted = True
             self._look_in(self._hint_delay * random.uniform(0.5, 1.0))
-
-    def _listening(self) -> Connection:
-        """The connection for hints and claims, opened and subscribed if need be."""
-        if self._connection is None:
-            reply_seconds = CLAIM_REPLY_SECONDS[min(self._failures, len(CLAIM_REPLY_SECONDS) - 1)]
-            connection = connect(
-                self._settings.listen_url or self._dsn,
-                application_name=self._name("claim"),
-                reply_seconds=reply_seconds,
-            )
-            try:
-                check_level(connection)
-                if not listen_for_jobs(connection):
-                    log.warning(
-                        "no hints arrive through this DSN, polling only: give a direct one in AIJOBS_LISTEN_URL"
-                    )
-                self._take_back_lost_claims(connection)
-            except BaseException:
-                connection.close()
-                raise
-            self._connection = connection
-            self._reaper.database_is_back()
-        return self._connection
-
-    def _take_back_lost_claims(self, connection: Connection) -> None:
-        """A claim whose reply was lost may have been committed; its jobs are known to nobody and were never sent."""
-        held = [claim.claim.job_id for claim in self._holdings.all()]
-        for queue in reaping.release_unheld(connection, worker_id=self._child.worker_id, held=held):
-            log.warning("a claim whose reply was lost was given back")
-            self._notifier.notify(queue)
-
-    def _connection_failed(self, error: AijobsError) -> None:
-        """Claim again soon, on a new connection unless it was only a lock that was not to be had."""
-        if isinstance(error, SchemaMismatch):
-            raise error
-        wait = RECONNECT_SECONDS[min(self._failures, len(RECONNECT_SECONDS) - 1)]
-        self._failures += 1
-        self._look_in(wait)
-        log.warning("claiming failed, next try in %.1f s: %s", wait, error)
-        if self._connection is not None and not isinstance(error, Contention):
-            self._connection.close()
-            self._connection = None
 
     def _drain(self) -> int:
         """Let running attempts finish, then stop what is left; heartbeats go on until the last one has ended."""
@@ -277,8 +235,7 @@ class Worker:
         self._reaper.stop()
         self._notifier.close()
         metrics.flush()
-        if self._connection is not None:
-            self._connection.close()
+        self._claims.close()
         log.info("drained: %d attempts are left to the reaper", len(self._holdings))
         return 0
 
@@ -292,6 +249,11 @@ class Worker:
     def _adapters(self) -> dict[str, Adapter]:
         names = {kind.settings.provider for kind in self._kinds.values() if kind.settings.provider is not None}
         return {name: build_adapter(self._settings, name) for name in sorted(names)}
+
+    def _connect_for_claims(self, reply_seconds: float) -> Connection:
+        """Directly, where the other connections go through a pooler that lets no hints through."""
+        dsn = self._settings.listen_url or self._dsn
+        return connect(dsn, application_name=self._name("claim"), reply_seconds=reply_seconds)
 
     def _connect(self, role: str) -> Connection:
         return connect(self._dsn, application_name=self._name(role))

@@ -1,4 +1,4 @@
-"""What every provider's adapter offers, and how the configured one is built."""
+"""What every provider's adapter offers."""
 
 from __future__ import annotations
 
@@ -6,11 +6,8 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from aijobs.config import ProviderSettings, Settings, provider_api_key
 from aijobs.domain.failures import Usage
 from aijobs.providers.exchange import Exchange
-
-__all__ = ["Adapter", "Exchange", "Reply", "build_adapter"]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -43,12 +40,3 @@ class Adapter(Protocol):
         through what the exchange's `before_send` raises. Never repeats a request.
         """
         ...
-
-
-def build_adapter(settings: Settings, name: str) -> Adapter:
-    """The adapter of a configured provider. Raises ConfigError when its key is missing."""
-    from aijobs.providers.openai_chat import OpenAIChat  # here, as each adapter imports Reply from this module
-
-    adapters: dict[str, Callable[[ProviderSettings, str | None], Adapter]] = {"openai-chat": OpenAIChat}
-    provider = settings.providers[name]
-    return adapters[provider.adapter](provider, provider_api_key(provider))

@@ -180,7 +180,7 @@ def test_the_module_keeps_the_rules(module: str, text: str) -> None:
         ("aijobs.store.jobs", "def f():\n    import aijobs.providers.base", "(aijobs.providers)"),
         ("aijobs.store.jobs", "from aijobs import metrics", "(aijobs.metrics)"),
         ("aijobs.kinds.chat", "from aijobs.store import jobs", "(aijobs.store)"),
-        ("aijobs.api.jobs", "from aijobs.providers.base import build_adapter", "(aijobs.providers)"),
+        ("aijobs.api.jobs", "from aijobs.providers.registry import build_adapter", "(aijobs.providers)"),
         ("aijobs.api.jobs", "import workers.worker", "(workers)"),
         ("aijobs.api.jobs", "import psycopg.errors", "imports psycopg"),
         ("workers.worker", "from aijobs.api import jobs", "(aijobs.api)"),

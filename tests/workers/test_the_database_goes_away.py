@@ -45,12 +45,12 @@ def test_workers_start_without_a_database_and_begin_when_it_comes(fleet: Fleet, 
 
 
 def test_a_restart_while_many_leases_are_expired_loses_none(fleet: Fleet, postgres: EmbeddedPostgres) -> None:
-    dead = fleet.start(AIJOBS_PROCESSES=1, AIJOBS_THREADS=60)
-    jobs = [fleet.submit(f"[[sim: marker=r{n} hang=headers times=1]]") for n in range(60)]
-    wait_for(lambda: fleet.rows("SELECT count(*) AS n FROM ai_jobs WHERE status = 'running'")[0]["n"] == 60, "sixty")
+    dead = fleet.start(AIJOBS_PROCESSES=1, AIJOBS_THREADS=30)
+    jobs = [fleet.submit(f"[[sim: marker=r{n} hang=headers times=1]]") for n in range(30)]
+    wait_for(lambda: fleet.rows("SELECT count(*) AS n FROM ai_jobs WHERE status = 'running'")[0]["n"] == 30, "thirty")
     os.killpg(dead.pid, signal.SIGKILL)
     fleet.rows("UPDATE ai_jobs SET lease_until = now() - interval '1 second', max_unknown_retries = 5 RETURNING id")
-    fleet.start(AIJOBS_PROCESSES=2, AIJOBS_THREADS=30)
+    fleet.start(AIJOBS_PROCESSES=2, AIJOBS_THREADS=15)
     postgres.stop_server("immediate")
     postgres.start_server()
     assert {fleet.wait(job_id, seconds=40).status for job_id in jobs} == {JobStatus.SUCCEEDED}
