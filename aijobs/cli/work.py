@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import logging
+import signal
 import sys
 from pathlib import Path
+from types import FrameType
 
 import click
 
@@ -26,6 +28,8 @@ def work(processes: int | None, threads: int | None, queues: tuple[str, ...]) ->
     SIGTERM and Ctrl-C drain: running attempts may finish until the drain deadline. A second one hurries. Exit status: 0
     drained, 1 not all processes drained, 2 configuration, 3 a worker could not start, 4 schema not migrated.
     """
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, _leave)
     settings = Settings.from_env(processes=processes, threads=threads)
     logs.configure(settings.log_format)
     for warning in settings.warnings:
@@ -33,6 +37,11 @@ def work(processes: int | None, threads: int | None, queues: tuple[str, ...]) ->
     settings.require_database_url()
     _check_configuration(settings)
     sys.exit(supervise(settings, list(queues) or None))
+
+
+def _leave(number: int, frame: FrameType | None) -> None:
+    """End in order when told to before anything was started; the supervisor has handlers of its own."""
+    sys.exit(0)
 
 
 def supervise(settings: Settings, queues: list[str] | None = None) -> int:
