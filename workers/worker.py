@@ -28,8 +28,9 @@ from aijobs.errors import AijobsError, ConfigError, SchemaMismatch, StoreUnavail
 from aijobs.providers.base import Adapter
 from aijobs.providers.registry import build_adapter
 from aijobs.store import claims
-from aijobs.store.db import Connection, connect
+from aijobs.store.db import LOCK_SECONDS, Connection, connect
 from aijobs.store.notify import Notifier
+from workers import writer
 from workers.attempt import Desk, run_attempt
 from workers.claim_connection import ClaimConnection
 from workers.exit_codes import BAD_CONFIGURATION, SCHEMA_MISMATCH
@@ -52,7 +53,7 @@ PROMOTE_AGAIN_SECONDS = 0.25
 OVERTIME_SECONDS = 30.0
 # While there is a backlog, a claim waits this long for more slots than one to be free: a commit for one job costs as
 # much as a commit for fifty, and no call to a provider is short enough to notice.
-GATHER_SECONDS = 0.002
+GATHER_SECONDS = 0.004
 # What is left at the drain's deadline gets this long to be settled.
 SETTLE_SECONDS = 0.7
 
@@ -77,7 +78,7 @@ class Worker:
         self._backlog = False  # the last claim filled all free slots
         self._hint_delay = 0.0
         self._notifier = Notifier(self._dsn, application_name=self._name("notifier"))
-        self._writer = Writer(lambda: self._connect("writer"))
+        self._writer = Writer(lambda: self._connect("writer", lock_seconds=writer.LOCK_SECONDS))
         self._slots = Slots(settings.threads, run=self._run_claim, freed=self._freed)
         self._reaper = Reaper(
             lambda: self._connect("reaper"),
@@ -255,8 +256,8 @@ class Worker:
         dsn = self._settings.listen_url or self._dsn
         return connect(dsn, application_name=self._name("claim"), reply_seconds=reply_seconds)
 
-    def _connect(self, role: str) -> Connection:
-        return connect(self._dsn, application_name=self._name(role))
+    def _connect(self, role: str, *, lock_seconds: float = LOCK_SECONDS) -> Connection:
+        return connect(self._dsn, application_name=self._name(role), lock_seconds=lock_seconds)
 
     def _name(self, role: str) -> str:
         return f"aijobs {role} {self._child.worker_id}"

@@ -25,6 +25,11 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 # While several attempts report at once, a batch waits this long for the others of their kind.
 GATHER_SECONDS = 0.001
+# A report whose row somebody else has locked waits for the lock for LOCK_SECONDS, in which the others wait too, and then
+# steps aside for BLOCKED_SECONDS.
+LOCK_SECONDS = 0.1
+BLOCKED_SECONDS = 0.5
+KINDS = ("found", "sent", "ended", "accepted", "settled")
 # One statement takes this many reports at most, so that its locks stay short.
 BATCH = 100
 
@@ -36,11 +41,12 @@ class Report:
     time of a process that does nothing but write.
     """
 
-    __slots__ = ("_answered", "_error", "_reply", "kind", "value")
+    __slots__ = ("_answered", "_error", "_reply", "kind", "not_before", "value")
 
     def __init__(self, kind: str, value: Any) -> None:
         self.kind = kind
         self.value = value
+        self.not_before = 0.0
         self._reply: Any = None
         self._error: AijobsError | None = None
         self._answered = threading.Lock()
@@ -107,7 +113,7 @@ class Writer(threading.Thread):
         busy = False
         while reports := self._take(busy):
             busy = len(reports) > 1
-            for kind in ("found", "sent", "ended", "accepted", "settled"):
+            for kind in KINDS:
                 batch = [report for report in reports if report.kind == kind]
                 for start in range(0, len(batch), BATCH):
                     self._write_with_patience(kind, batch[start : start + BATCH])
@@ -121,13 +127,23 @@ class Writer(threading.Thread):
         return report.wait()
 
     def _take(self, busy: bool) -> list[Report]:
+        """The reports that wait, at least one; none when it is time to stop and all are written."""
         with self._changed:
-            while not self._reports and self._close_at is None:
-                self._changed.wait()
-            if busy:
+            while not self._any_ready() and not (self._closing() and not self._reports):
+                self._changed.wait(BLOCKED_SECONDS if self._reports else None)
+            if busy and len(self._reports) < BATCH:
                 self._changed.wait_for(lambda: len(self._reports) >= BATCH, GATHER_SECONDS)
-            reports, self._reports = self._reports, []
-            return reports
+            now = elapsed()
+            ready = [report for report in self._reports if report.not_before <= now]
+            self._reports = [report for report in self._reports if report.not_before > now]
+            return ready
+
+    def _any_ready(self) -> bool:
+        now = elapsed()
+        return any(report.not_before <= now for report in self._reports)
+
+    def _closing(self) -> bool:
+        return self._close_at is not None
 
     def _write_with_patience(self, kind: str, batch: Sequence[Report]) -> None:
         """Write one batch, again and again while the database is away, until it is written or time to leave."""
@@ -135,29 +151,42 @@ class Writer(threading.Thread):
         while True:
             try:
                 replies = self._write(kind, batch)
-            except (StoreUnavailable, Contention) as error:
-                if isinstance(error, StoreUnavailable):
-                    self._disconnect()
-                if self._close_at is not None and elapsed() >= self._close_at:
-                    for report in batch:
-                        report.refuse(error)
+            except StoreUnavailable as error:
+                self._disconnect()
+                if self._out_of_time(batch, error):
                     return
                 log.warning("%d reports wait for the database: %s", len(batch), error)
                 with self._changed:
-                    self._changed.wait_for(lambda: self._close_at is not None, RETRY_SECONDS[min(tries, 4)])
+                    self._changed.wait_for(self._closing, RETRY_SECONDS[min(tries, len(RETRY_SECONDS) - 1)])
                 tries += 1
             except AijobsError as error:
-                # One value that the database refuses must not take the others of its batch down.
-                if len(batch) == 1:
+                # A value that the database refuses, or a row that somebody has locked, must not hold up the others.
+                if len(batch) > 1:
+                    for report in batch:
+                        self._write_with_patience(kind, [report])
+                elif not isinstance(error, Contention):
                     batch[0].refuse(error)
-                    return
-                for report in batch:
-                    self._write_with_patience(kind, [report])
+                elif not self._out_of_time(batch, error):
+                    self._put_off(batch[0])
                 return
             else:
                 for report, reply in zip(batch, replies, strict=True):
                     report.answer(reply)
                 return
+
+    def _out_of_time(self, batch: Sequence[Report], error: AijobsError) -> bool:
+        """Whether it is time to leave; the reports are then refused."""
+        if self._close_at is None or elapsed() < self._close_at:
+            return False
+        for report in batch:
+            report.refuse(error)
+        return True
+
+    def _put_off(self, report: Report) -> None:
+        log.warning("a job's row is locked by somebody else, its report waits")
+        report.not_before = elapsed() + BLOCKED_SECONDS
+        with self._changed:
+            self._reports.append(report)
 
     def _write(self, kind: str, batch: Sequence[Report]) -> list[Any]:
         if self._connection is None:

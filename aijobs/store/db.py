@@ -34,10 +34,12 @@ _LINK_DEFAULTS: dict[str, Any] = {
     "tcp_user_timeout": 8000,
     "target_session_attrs": "read-write",
 }
+# How long a statement waits for a lock that somebody else holds.
+LOCK_SECONDS = 3.0
 # On the server's side: no statement waits for a lock longer than a caller would wait for the answer, and a client that
 # vanished inside a transaction gives its row locks back.
 _SESSION_DEFAULTS = (
-    "-c lock_timeout=3s -c statement_timeout=20s -c idle_in_transaction_session_timeout=10s"
+    "-c lock_timeout={lock_ms}ms -c statement_timeout=20s -c idle_in_transaction_session_timeout=10s"
     " -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 -c tcp_user_timeout=8s"
 )
 _POSTGRES_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
@@ -85,7 +87,7 @@ class Connection(psycopg.Connection[DictRow]):
             raise psycopg.OperationalError(f"the database did not answer within {self.reply_seconds:g} s") from None
 
 
-def with_defaults(dsn: str, application_name: str) -> str:
+def with_defaults(dsn: str, application_name: str, *, lock_seconds: float = LOCK_SECONDS) -> str:
     """The DSN with our link and session settings where the user's own says nothing. ConfigError if it is none."""
     try:
         given = conninfo_to_dict(dsn)
@@ -95,14 +97,20 @@ def with_defaults(dsn: str, application_name: str) -> str:
             "AIJOBS_DATABASE_URL or AIJOBS_LISTEN_URL is not a PostgreSQL DSN, like postgresql://user@host/database."
         )
         raise ConfigError([sentence]) from None
-    session = {} if given.get("options") else {"options": _SESSION_DEFAULTS}
+    session = {} if given.get("options") else {"options": _SESSION_DEFAULTS.format(lock_ms=round(lock_seconds * 1000))}
     return make_conninfo("", **{**_LINK_DEFAULTS, **session, "application_name": application_name, **given})
 
 
-def connect(dsn: str, *, application_name: str, reply_seconds: float = 30.0) -> Connection:
-    """A new autocommit connection of our own kind. Raises StoreUnavailable."""
+def connect(
+    dsn: str, *, application_name: str, reply_seconds: float = 30.0, lock_seconds: float = LOCK_SECONDS
+) -> Connection:
+    """A new autocommit connection of our own kind. Raises StoreUnavailable.
+
+    A reply may take `reply_seconds`, and a lock be waited for `lock_seconds`.
+    """
     with translated():
-        connection = Connection.connect(with_defaults(dsn, application_name), autocommit=True, row_factory=dict_row)
+        settled = with_defaults(dsn, application_name, lock_seconds=lock_seconds)
+        connection = Connection.connect(settled, autocommit=True, row_factory=dict_row)
         _configure(connection, reply_seconds)
         return connection
 

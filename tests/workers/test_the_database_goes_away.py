@@ -6,6 +6,8 @@ import os
 import signal
 import time
 
+import psycopg
+
 from aijobs.domain.jobs import JobStatus
 from aijobs.embedded import EmbeddedPostgres
 from tests.relay import Relay
@@ -114,3 +116,18 @@ def test_a_database_that_refuses_writes_is_waited_for(fleet: Fleet) -> None:
     fleet.rows(f"BEGIN READ WRITE; ALTER DATABASE {database} RESET default_transaction_read_only; COMMIT")
     fleet.db.close()  # our own connections still refuse writes
     assert fleet.wait(fleet.submit("hello"), seconds=15).status is JobStatus.SUCCEEDED
+
+
+def test_a_row_that_somebody_has_locked_holds_up_its_own_job_and_no_other(fleet: Fleet) -> None:
+    fleet.start(AIJOBS_PROCESSES=1, AIJOBS_LEASE_SECONDS=30, AIJOBS_HEARTBEAT_SECONDS=5)
+    locked = fleet.submit("[[sim: first_byte_ms=1000]]")
+    others = [fleet.submit("[[sim: first_byte_ms=1000]]") for _ in range(6)]
+    for job_id in (locked, *others):
+        fleet.wait_until_sent(job_id)
+    with psycopg.connect(fleet.dsn) as session:
+        session.execute("SELECT FROM ai_jobs WHERE id = %s FOR UPDATE", [locked])
+        for job_id in others:
+            assert fleet.wait(job_id, seconds=10).status is JobStatus.SUCCEEDED
+        assert fleet.job(locked).status is JobStatus.RUNNING
+    assert fleet.wait(locked, seconds=10).status is JobStatus.SUCCEEDED
+    assert fleet.job(locked).attempts == 1
