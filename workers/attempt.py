@@ -20,7 +20,7 @@ from aijobs.clock import elapsed
 from aijobs.config import KindSettings
 from aijobs.domain.claims import Claim, Settled
 from aijobs.domain.policy import Backoff, Retry
-from aijobs.errors import AijobsError, NotSent, ProviderError
+from aijobs.errors import AijobsError, NotSent, PermanentError, ProviderError
 from aijobs.kinds import Answer, Kind
 from aijobs.providers.base import Adapter
 from aijobs.providers.exchange import Exchange
@@ -84,7 +84,9 @@ class Attempt:
         return Answer(result["text"], result["finish_reason"], result["model"], stored.usage)
 
     def _send(self, step: str, body: dict[str, Any], fingerprint: bytes) -> Answer:
-        provider = self._kind.settings.provider or ""
+        provider = self._kind.settings.provider
+        if provider is None:
+            raise PermanentError("no_provider", f"[kinds.{self._kind.name}] names no provider to call.")
         call = Call(
             self._held,
             self._desk.writer,

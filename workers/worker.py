@@ -33,7 +33,7 @@ from aijobs.store.notify import Notifier
 from workers import writer
 from workers.attempt import Desk, run_attempt
 from workers.claim_connection import ClaimConnection
-from workers.exit_codes import BAD_CONFIGURATION, SCHEMA_MISMATCH
+from workers.exit_codes import BAD_CONFIGURATION, BOOT_FAILED, SCHEMA_MISMATCH
 from workers.heartbeat import Heartbeat
 from workers.held import HeldClaim, Holdings
 from workers.pulse import start_pulse
@@ -285,10 +285,14 @@ def run(settings: Settings, child: Child, *, queues: list[str] | None = None) ->
     try:
         worker = Worker(settings, child, queues=queues)
         kinds_.import_handlers(kinds_.load(settings))
+    except ConfigError as error:
+        log.error("%s", error)
+        return BAD_CONFIGURATION
+    except Exception:
+        log.exception("the worker could not start")
+        return BOOT_FAILED
+    try:
         return worker.run()
     except SchemaMismatch as error:
         log.error("%s", error)
         return SCHEMA_MISMATCH
-    except ConfigError as error:
-        log.error("%s", error)
-        return BAD_CONFIGURATION

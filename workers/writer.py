@@ -25,8 +25,8 @@ log = logging.getLogger(__name__)
 RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
 # While several attempts report at once, a batch waits this long for the others of their kind.
 GATHER_SECONDS = 0.001
-# A report whose row somebody else has locked waits for the lock for LOCK_SECONDS, in which the others wait too, and then
-# steps aside for BLOCKED_SECONDS.
+# A report whose row somebody else has locked waits for the lock for LOCK_SECONDS, in which the others wait too, and
+# then steps aside for BLOCKED_SECONDS.
 LOCK_SECONDS = 0.1
 BLOCKED_SECONDS = 0.5
 KINDS = ("found", "sent", "ended", "accepted", "settled")

@@ -54,8 +54,8 @@ STATEMENT = re.compile(
 ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb", "putenv"})
 VAGUE_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "manager", "core", "misc"})
 # Where anything at all is caught: the border of an attempt, whose handler is a stranger's code; the end of a forked
-# process, which must not go on as its parent; the API's 500.
-CATCH_ALL = frozenset({"workers.attempt", "workers.supervisor", "aijobs.api.problems"})
+# process, which must not go on as its parent; a worker's start, which imports a stranger's module; the API's 500.
+CATCH_ALL = frozenset({"workers.attempt", "workers.supervisor", "workers.worker", "aijobs.api.problems"})
 
 
 def sources() -> Iterator[tuple[str, str]]:

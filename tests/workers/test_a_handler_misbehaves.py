@@ -71,6 +71,13 @@ def test_a_handler_that_cannot_be_imported_stops_the_start_with_a_sentence(fleet
     assert "[kinds.missing] handler 'tests.workers.handlers:no_such_function'" in fleet.last_lines()
 
 
+def test_a_handlers_module_that_raises_stops_the_start_instead_of_being_tried_for_ever(fleet: Fleet) -> None:
+    add_kind(fleet, '[kinds.broken]\nhandler = "tests.workers.broken_handlers:anything"\n')
+    supervisor = fleet.start_without_waiting()
+    assert supervisor.wait(20) == 3
+    assert "ZeroDivisionError" in fleet.last_lines()
+
+
 def test_a_schema_that_is_not_migrated_stops_the_start_with_a_sentence(fleet: Fleet) -> None:
     fleet.rows("DELETE FROM ai_schema_migrations")
     supervisor = fleet.start_without_waiting()
