@@ -13,7 +13,7 @@ from aijobs import metrics
 from aijobs.clock import elapsed
 from aijobs.config import Settings
 from aijobs.domain.claims import DeadAttempt, Settled
-from aijobs.domain.policy import Backoff, Fail, after_death
+from aijobs.domain.policy import Backoff, Fail, Retry, after_death
 from aijobs.errors import AijobsError, Contention
 from aijobs.store import reaping, upkeep
 from aijobs.store.claims import Ending
@@ -146,6 +146,21 @@ def ending_of(dead: DeadAttempt, backoffs: Mapping[str, Backoff]) -> Ending:
     return Ending(outcome, after_death(dead.allowance, sent=dead.sent, backoff=backoff, jitter=random.random()), error)
 
 
+def end_stuck(connection: Connection, worker_id: str, backoffs: Mapping[str, Backoff], notifier: Notifier) -> None:
+    """Settle what a leaving process still holds: handlers that did not stop when told to.
+
+    Handed back where nothing was sent, for that is nobody's fault; by the unknown policy where something was.
+    """
+
+    def end(dead: DeadAttempt) -> Ending:
+        if dead.sent or dead.expired:
+            return ending_of(dead, backoffs)
+        return Ending("released", Retry(0.0, counted=False), None)
+
+    while endings := reaping.release_dead(connection, worker_id=worker_id, end=end):
+        report_endings(endings, "did not stop in time", notifier)
+
+
 def report_endings(endings: list[tuple[DeadAttempt, Ending, Settled]], why: str, notifier: Notifier | None) -> None:
     """Count and log settled dead attempts, and wake the workers for those that are to run again."""
     for dead, ending, settled in endings:
@@ -168,7 +183,8 @@ def release_dead(settings: Settings, worker_id: str) -> None:
 
     Tries until the database has answered or the leases have run out by themselves, which the reaper then sees.
     """
-    backoffs = {name: Backoff(kind.backoff_seconds, kind.backoff_cap_seconds) for name, kind in settings.kinds.items()}
+    metrics.configure(settings.statsd, settings.statsd_prefix)
+    backoffs = backoffs_of(settings)
     give_up_at = elapsed() + settings.lease_seconds
     dsn = settings.require_database_url()
     while elapsed() < give_up_at:
@@ -178,7 +194,13 @@ def release_dead(settings: Settings, worker_id: str) -> None:
             log.warning("the jobs of %s wait for the database: %s", worker_id, error)
             time.sleep(0.25)
         else:
+            metrics.flush()
             return
+
+
+def backoffs_of(settings: Settings) -> dict[str, Backoff]:
+    """How each configured kind spaces its repeats."""
+    return {name: Backoff(kind.backoff_seconds, kind.backoff_cap_seconds) for name, kind in settings.kinds.items()}
 
 
 def _release_all(dsn: str, worker_id: str, backoffs: Mapping[str, Backoff]) -> None:

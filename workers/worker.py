@@ -23,7 +23,6 @@ from aijobs import metrics
 from aijobs.clock import elapsed
 from aijobs.config import Settings
 from aijobs.domain.claims import Claim
-from aijobs.domain.policy import Backoff
 from aijobs.errors import AijobsError, ConfigError, SchemaMismatch, StoreUnavailable
 from aijobs.providers.base import Adapter
 from aijobs.providers.registry import build_adapter
@@ -37,7 +36,7 @@ from workers.exit_codes import BAD_CONFIGURATION, BOOT_FAILED, SCHEMA_MISMATCH
 from workers.heartbeat import Heartbeat
 from workers.held import HeldClaim, Holdings
 from workers.pulse import start_pulse
-from workers.reaper import Reaper
+from workers.reaper import Reaper, backoffs_of, end_stuck
 from workers.signals import ChildSignals
 from workers.slots import Slots
 from workers.supervisor import Child
@@ -80,14 +79,13 @@ class Worker:
         self._notifier = Notifier(self._dsn, application_name=self._name("notifier"))
         self._writer = Writer(lambda: self._connect("writer", lock_seconds=writer.LOCK_SECONDS))
         self._slots = Slots(settings.threads, run=self._run_claim, freed=self._freed)
+        self._backoffs = backoffs_of(settings)
         self._reaper = Reaper(
             lambda: self._connect("reaper"),
             worker_id=child.worker_id,
             interval_seconds=settings.reap_seconds,
             grace_seconds=2 * settings.heartbeat_seconds,
-            backoffs={
-                name: Backoff(kind.backoff_seconds, kind.backoff_cap_seconds) for name, kind in settings.kinds.items()
-            },
+            backoffs=self._backoffs,
             notifier=self._notifier,
         )
         self._claims = ClaimConnection(
@@ -234,11 +232,19 @@ class Worker:
         self._writer.close(within_seconds=0.2)
         self._heartbeat.stop()
         self._reaper.stop()
+        if len(self._holdings):
+            self._end_stuck()
         self._notifier.close()
         metrics.flush()
         self._claims.close()
-        log.info("drained: %d attempts are left to the reaper", len(self._holdings))
+        log.info("drained")
         return 0
+
+    def _end_stuck(self) -> None:
+        try:
+            end_stuck(self._claims.opened(), self._child.worker_id, self._backoffs, self._notifier)
+        except AijobsError as error:
+            log.warning("%d attempts are left to the reaper: %s", len(self._holdings), error)
 
     def _await_empty(self, seconds: float, *, until_hurried: bool) -> None:
         give_up_at = elapsed() + seconds

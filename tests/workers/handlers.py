@@ -29,6 +29,7 @@ def odd(attempt: Any) -> Any:
     payload = attempt.payload
     if "raise" in payload:
         raise {**vars(builtins), "Unprintable": Unprintable}[payload["raise"]]
+    time.sleep(payload.get("sleep", 0))
     if "parse" in payload:
         end_at = time.monotonic() + payload["parse"]
         document = json.dumps([{"a": list(range(50))}] * 20_000)

@@ -95,3 +95,16 @@ def test_one_child_told_to_end_drains_and_is_replaced(fleet: Fleet) -> None:
     assert fleet.job(job_id).attempts == 1
     wait_for(lambda: fleet.listening(supervisor) == 2, "the replacement")
     assert fleet.stop(supervisor) == 0
+
+
+def test_a_handler_that_does_not_stop_is_left_behind_and_its_job_given_back(fleet: Fleet) -> None:
+    fleet.config.write_text(fleet.config.read_text() + '\n[kinds.odd]\nhandler = "tests.workers.handlers:odd"\n')
+    supervisor = fleet.start(
+        AIJOBS_PROCESSES=1, AIJOBS_DRAIN_SECONDS=0.5, AIJOBS_LEASE_SECONDS=180, AIJOBS_HEARTBEAT_SECONDS=45
+    )
+    job_id = fleet.submit(kind="odd", payload_json='{"sleep": 60}')
+    wait_for(lambda: fleet.job(job_id).status is JobStatus.RUNNING, "the handler")
+    assert fleet.stop(supervisor) == 0
+    job = fleet.job(job_id)
+    assert job.status is JobStatus.QUEUED
+    assert fleet.attempts(job_id)[0]["outcome"] == "released"

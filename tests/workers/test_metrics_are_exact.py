@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import os
+import signal
+
 from tests.unit.statsd_sink import StatsdSink
 from tests.workers.fleet import Fleet
 
@@ -23,3 +26,14 @@ def test_a_hundred_jobs_through_four_workers_are_counted_a_hundred_times(fleet: 
 def test_a_statsd_that_does_not_exist_stops_nothing(fleet: Fleet) -> None:
     fleet.start(AIJOBS_STATSD="does-not-exist.invalid:8125")
     assert fleet.wait(fleet.submit("hello")).status == "succeeded"
+
+
+def test_what_follows_a_death_is_counted_too(fleet: Fleet) -> None:
+    with StatsdSink() as sink:
+        fleet.start(AIJOBS_STATSD=sink.address)
+        job_id = fleet.submit("[[sim: first_byte_ms=1000]]")
+        fleet.wait_until_sent(job_id)
+        os.kill(fleet.owner(job_id), signal.SIGKILL)
+        fleet.wait(job_id)
+        sink.wait_for("aijobs.job_retries", 1)
+        sink.wait_for("aijobs.provider_unknown_outcomes", 1)
