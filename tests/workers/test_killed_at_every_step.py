@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from aijobs.domain.jobs import JobStatus
-from tests.workers.fleet import Fleet
+from tests.workers.fleet import ROOT, Fleet
 from tests.workers.kill_after import STEPS
 
 
@@ -54,3 +54,12 @@ def test_killed_after(fleet: Fleet, tmp_path: Path, crash: Crash) -> None:
 
 def test_every_step_has_its_crash() -> None:
     assert tuple(crash.step for crash in CRASHES) == STEPS
+
+
+@pytest.mark.parametrize("crash", CRASHES, ids=lambda crash: crash.step)
+def test_the_readme_says_of_each_step_what_was_seen(crash: Crash) -> None:
+    table = (ROOT / "README.md").read_text().split("| killed after |")[1].split("\n\n")[0]
+    (row,) = [line.strip("| ").split(" | ") for line in table.splitlines() if line.startswith(f"| {crash.step}")]
+    _, known, _, paid_twice = row
+    assert paid_twice.startswith("yes") == (crash.paid == 2)
+    assert ("unknown" in known) == (crash.first == "unknown")
