@@ -69,10 +69,10 @@ def test_an_idle_fleet_asks_the_database_for_next_to_nothing(fleet: Fleet) -> No
     time.sleep(1)
     statistics = "SELECT xact_commit AS n FROM pg_stat_database WHERE datname = current_database()"
     before = fleet.rows(statistics)[0]["n"]
-    time.sleep(5)
+    time.sleep(3)
     made = fleet.rows(statistics)[0]["n"] - before
-    # Six polls can begin in five intervals: four claims, a reap and an upkeep in each, and our own two looks.
-    assert made <= 6 * (4 + 2) + 4
+    # Four polls can begin in three intervals: four claims, a reap and an upkeep in each, and our own two looks.
+    assert made <= 4 * (4 + 2) + 4
 
 
 def test_a_job_that_is_due_later_starts_when_it_is_due_and_not_at_the_next_poll(fleet: Fleet) -> None:

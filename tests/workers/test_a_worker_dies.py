@@ -98,7 +98,7 @@ def test_a_job_that_kills_its_workers_before_they_send_ends_too(fleet: Fleet) ->
 def test_a_paused_worker_that_wakes_up_late_changes_nothing_and_stays_useful(fleet: Fleet) -> None:
     """SIGSTOP of a whole supervisor, past the lease: when it goes on, its job has been run by somebody else."""
     paused = fleet.start(AIJOBS_PROCESSES=1)
-    job_id = fleet.submit("[[sim: marker=m first_byte_ms=6000]]")
+    job_id = fleet.submit("[[sim: marker=m first_byte_ms=4500]]")
     fleet.wait_until_sent(job_id)
     os.killpg(paused.pid, signal.SIGSTOP)
     other = fleet.start(AIJOBS_PROCESSES=1)
@@ -122,7 +122,7 @@ def test_a_long_job_on_the_shortest_lease_is_run_once(fleet: Fleet) -> None:
         AIJOBS_REAP_SECONDS=0.2,
         AIJOBS_POLL_SECONDS=0.3,
     )
-    job_id = fleet.submit("[[sim: marker=m first_byte_ms=5500]]")
+    job_id = fleet.submit("[[sim: marker=m first_byte_ms=4000]]")
     job = fleet.wait(job_id)
     assert (job.status, job.attempts) == (JobStatus.SUCCEEDED, 1)
     assert len(fleet.simulator.calls("m")) == 1

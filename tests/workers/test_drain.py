@@ -13,7 +13,7 @@ from tests.workers.fleet import Fleet, wait_for
 
 def test_running_jobs_finish_and_no_new_one_is_claimed(fleet: Fleet) -> None:
     supervisor = fleet.start(AIJOBS_PROCESSES=1)
-    running = fleet.submit("[[sim: marker=m first_byte_ms=2000]]")
+    running = fleet.submit("[[sim: marker=m first_byte_ms=1200]]")
     fleet.wait_until_sent(running)
     supervisor.terminate()
     time.sleep(0.3)
@@ -78,7 +78,7 @@ def test_a_second_signal_hurries(fleet: Fleet) -> None:
 
 def test_a_signal_to_the_whole_group_is_one_request_and_not_two(fleet: Fleet) -> None:
     supervisor = fleet.start(AIJOBS_DRAIN_SECONDS=30)
-    job_id = fleet.submit("[[sim: marker=m first_byte_ms=2500]]")
+    job_id = fleet.submit("[[sim: marker=m first_byte_ms=1500]]")
     fleet.wait_until_sent(job_id)
     os.killpg(supervisor.pid, signal.SIGINT)
     assert supervisor.wait(20) == 0
