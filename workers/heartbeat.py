@@ -33,7 +33,6 @@ class Heartbeat(threading.Thread):
         interval_seconds: float,
         lease_seconds: float,
         overtime_seconds: float,
-        on_outage: Callable[[], None],
     ) -> None:
         super().__init__(name="heartbeat", daemon=True)
         self._holdings = holdings
@@ -42,7 +41,6 @@ class Heartbeat(threading.Thread):
         self._interval = interval_seconds
         self._lease_seconds = lease_seconds
         self._overtime = overtime_seconds
-        self._on_outage = on_outage
         self._wake = threading.Event()
         self._stopping = False
 
@@ -75,7 +73,6 @@ class Heartbeat(threading.Thread):
             )
         except AijobsError as error:
             log.warning("heartbeat failed, next try in %.2f s: %s", self._interval / 10, error)
-            self._on_outage()
             if self._connection is not None:
                 self._connection.close()
                 self._connection = None

@@ -58,6 +58,7 @@ class Reaper(threading.Thread):
         self._wake = threading.Event()
         self._stopping = False
         self._on_duty = False
+        self._was_away = False  # the last round found no database
         self._may_reap_at = elapsed() + grace_seconds
         self._partitions_at = elapsed()
 
@@ -101,12 +102,17 @@ class Reaper(threading.Thread):
         try:
             if self._connection is None:
                 self._connection = self._connect()
+            if self._was_away:
+                self._was_away = False
+                self.database_is_back()
+                return
             self._on_duty = self.run_once(self._connection)
             if self._on_duty:
                 self._keep_house(self._connection)
         except AijobsError as error:
             log.warning("reaping failed, next try in %.1f s: %s", self._interval, error)
             if not isinstance(error, Contention):
+                self._was_away = True
                 self._disconnect()
         if not self._on_duty:
             self._disconnect()

@@ -101,7 +101,6 @@ class Worker:
             interval_seconds=settings.heartbeat_seconds,
             lease_seconds=settings.lease_seconds,
             overtime_seconds=OVERTIME_SECONDS,
-            on_outage=self._reaper.database_is_back,
         )
         self._desk = Desk(self._kinds, self._adapters(), self._writer)
 

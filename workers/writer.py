@@ -22,7 +22,7 @@ from aijobs.store.db import Connection
 log = logging.getLogger(__name__)
 
 # Between two tries while the database is away: short at first, because most outages are restarts.
-RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0, 2.0)
+RETRY_SECONDS = (0.1, 0.2, 0.5, 1.0)
 # While several attempts report at once, a batch waits this long for the others of their kind.
 GATHER_SECONDS = 0.001
 # A report whose row somebody else has locked waits for the lock for LOCK_SECONDS, in which the others wait too, and

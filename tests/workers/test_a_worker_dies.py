@@ -98,7 +98,7 @@ def test_a_job_that_kills_its_workers_before_they_send_ends_too(fleet: Fleet) ->
 def test_a_paused_worker_that_wakes_up_late_changes_nothing_and_stays_useful(fleet: Fleet) -> None:
     """SIGSTOP of a whole supervisor, past the lease: when it goes on, its job has been run by somebody else."""
     paused = fleet.start(AIJOBS_PROCESSES=1)
-    job_id = fleet.submit("[[sim: marker=m first_byte_ms=4500]]")
+    job_id = fleet.submit("[[sim: marker=m first_byte_ms=3200]]")
     fleet.wait_until_sent(job_id)
     os.killpg(paused.pid, signal.SIGSTOP)
     other = fleet.start(AIJOBS_PROCESSES=1)

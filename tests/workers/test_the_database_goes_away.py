@@ -48,7 +48,7 @@ def test_workers_start_without_a_database_and_begin_when_it_comes(fleet: Fleet, 
 
 def test_a_restart_while_many_leases_are_expired_loses_none(fleet: Fleet, postgres: EmbeddedPostgres) -> None:
     dead = fleet.start(AIJOBS_PROCESSES=1, AIJOBS_THREADS=30)
-    jobs = [fleet.submit(f"[[sim: marker=r{n} hang=headers times=1]]") for n in range(30)]
+    jobs = [fleet.submit("[[sim: first_byte_ms=700]]") for _ in range(30)]
     wait_for(lambda: fleet.rows("SELECT count(*) AS n FROM ai_jobs WHERE status = 'running'")[0]["n"] == 30, "thirty")
     os.killpg(dead.pid, signal.SIGKILL)
     fleet.rows("UPDATE ai_jobs SET lease_until = now() - interval '1 second', max_unknown_retries = 5 RETURNING id")
@@ -131,3 +131,17 @@ def test_a_row_that_somebody_has_locked_holds_up_its_own_job_and_no_other(fleet:
         assert fleet.job(locked).status is JobStatus.RUNNING
     assert fleet.wait(locked, seconds=10).status is JobStatus.SUCCEEDED
     assert fleet.job(locked).attempts == 1
+
+
+def test_an_outage_longer_than_the_lease_buys_nothing_twice(fleet: Fleet, postgres: EmbeddedPostgres) -> None:
+    """Every lease has run out when the database returns; the living must get to settle before anybody reaps."""
+    fleet.start(AIJOBS_HEARTBEAT_SECONDS=1, AIJOBS_REAP_SECONDS=0.3)
+    jobs = [fleet.submit("[[sim: marker=m first_byte_ms=800]]") for _ in range(12)]
+    for job_id in jobs:
+        fleet.wait_until_sent(job_id)
+    postgres.stop_server("immediate")
+    time.sleep(5)  # the lease is three seconds
+    postgres.start_server()
+    assert {fleet.wait(job_id).status for job_id in jobs} == {JobStatus.SUCCEEDED}
+    assert {fleet.job(job_id).attempts for job_id in jobs} == {1}
+    assert fleet.simulator.paid("m") == 12

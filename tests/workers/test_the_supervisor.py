@@ -143,6 +143,7 @@ def test_a_child_that_is_told_to_end_is_replaced_and_its_siblings_go_on(supervis
 def test_a_child_that_does_not_drain_is_killed_at_the_end_and_released(supervised: Supervised) -> None:
     process = supervised.start("deaf")
     process.terminate()
+    wait_for(lambda: "stopping" in supervised.log(), "the first signal is heard")
     process.terminate()
     started = time.monotonic()
     assert process.wait(15) == 1
