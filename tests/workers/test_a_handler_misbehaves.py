@@ -58,7 +58,7 @@ def test_a_handler_that_holds_the_interpreter_loses_no_lease(fleet: Fleet) -> No
     """Parsing in one piece keeps all threads of the process waiting; the heartbeat must get through all the same."""
     add_kind(fleet, CONFIG.split("[kinds.missing]")[0])
     fleet.start(AIJOBS_PROCESSES=1)
-    busy = [fleet.submit(kind="odd", payload_json='{"parse": 3}', max_attempts=1) for _ in range(4)]
+    busy = [fleet.submit(kind="odd", payload_json='{"parse": 2}', max_attempts=1) for _ in range(4)]
     for job_id in busy:
         job = fleet.wait(job_id)
         assert (job.status, job.attempts) == (JobStatus.SUCCEEDED, 1)

@@ -15,7 +15,7 @@ from tests.workers.fleet import Fleet, wait_for
 def test_the_process_ends_and_the_job_does_not(fleet: Fleet, tmp_path: Path, thread: str) -> None:
     marker = tmp_path / "broken"
     supervisor = fleet.start(program=("-m", "tests.workers.break_thread", thread, str(marker)), AIJOBS_PROCESSES=2)
-    job = fleet.wait(fleet.submit("[[sim: first_byte_ms=2500]]"))
+    job = fleet.wait(fleet.submit("[[sim: first_byte_ms=1600]]"))
     assert job.status is JobStatus.SUCCEEDED
     wait_for(marker.exists, "the break")
     wait_for(lambda: f"thread {thread} broke" in fleet.last_lines(), "the words", dump=fleet.last_lines)

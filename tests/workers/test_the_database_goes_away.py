@@ -140,7 +140,7 @@ def test_an_outage_longer_than_the_lease_buys_nothing_twice(fleet: Fleet, postgr
     for job_id in jobs:
         fleet.wait_until_sent(job_id)
     postgres.stop_server("immediate")
-    time.sleep(5)  # the lease is three seconds
+    time.sleep(4)  # the lease is three seconds
     postgres.start_server()
     assert {fleet.wait(job_id).status for job_id in jobs} == {JobStatus.SUCCEEDED}
     assert {fleet.job(job_id).attempts for job_id in jobs} == {1}

@@ -168,7 +168,7 @@ def test_each_child_holds_its_own_pipes_and_no_siblings(supervised: Supervised) 
 
 def test_a_signal_at_any_moment_of_the_start_ends_everything_in_order(tmp_path: Path) -> None:
     dice = random.Random(7)
-    for number in range(12):
+    for number in range(8):
         folder = tmp_path / str(number)
         folder.mkdir()
         supervised = Supervised(folder)
