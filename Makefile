@@ -15,10 +15,10 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test test-store test-system check format bench chaos wheel clean
+.PHONY: help install run demo test test-store test-system check format bench chaos chaos-pay crash-table wheel clean
 
 help: ## List the targets
-	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-11s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
+	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
 
 install: $(INSTALLED) ## Make .venv and install aijobs into it
 
@@ -60,6 +60,12 @@ bench: $(INSTALLED) ## Measure, and print JSON and a table (BENCH_ARGS)
 
 chaos: $(INSTALLED) ## Run 500 jobs while a worker is killed every second, and check every promise (CHAOS_ARGS="--seed 7")
 	$(BIN)/python -m tests.chaos.kill_campaign $(CHAOS_ARGS)
+
+chaos-pay: $(INSTALLED) ## Kill, stop, cut off and confuse workers, and hold each paid generation against the calls (CHAOS_ARGS)
+	$(BIN)/python -m tests.chaos.pay_campaign $(CHAOS_ARGS)
+
+crash-table: $(INSTALLED) ## Kill a worker after each step of a job, and write what is seen into the README
+	$(BIN)/python -m tests.workers.crash_table
 
 wheel: $(INSTALLED) ## Build the wheel and the source archive into dist/
 	$(BIN)/python -m build --outdir dist .

@@ -108,7 +108,12 @@ SETTINGS: tuple[Setting, ...] = (
         "AIJOBS_CONFIG", "config_path", _path, None, "TOML file with `[providers.NAME]` and `[kinds.NAME]`", "none"
     ),
     Setting(
-        "AIJOBS_DATA_DIR", "data_dir", _path, Path(".aijobs"), "where `aijobs dev` keeps its database", "`./.aijobs`"
+        "AIJOBS_DATA_DIR",
+        "data_dir",
+        _path,
+        Path(".aijobs"),
+        "where paid answers wait for the database, and `aijobs dev` keeps its own",
+        "`./.aijobs`",
     ),
     Setting(
         "AIJOBS_PGBIN",

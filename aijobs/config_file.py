@@ -12,12 +12,22 @@ from pathlib import Path
 from typing import Any, TypeVar
 from urllib.parse import urlsplit
 
-ADAPTERS = ("openai-chat",)
+# The adapters, and what a chat may ask of each beside model and messages.
+CHAT_OPTIONS: dict[str, frozenset[str]] = {
+    "openai-chat": frozenset({"max_tokens", "temperature", "top_p", "stop", "seed"}),
+    "openai-responses": frozenset({"max_tokens", "temperature", "top_p"}),
+    "anthropic": frozenset({"max_tokens", "temperature", "top_p", "stop"}),
+    "http": frozenset(),
+}
+ADAPTERS = tuple(CHAT_OPTIONS)
 _NAME = re.compile(r"[a-z0-9][a-z0-9_.-]{0,62}")
+_HEADER = re.compile(r"[A-Za-z0-9-]{1,100}")
 _HANDLER = re.compile(r"[A-Za-z_][\w.]*:[A-Za-z_]\w*")
 # Without a maximum of its own a kind tries three times, and a job may ask for up to ten.
 DEFAULT_MAX_ATTEMPTS = 3
 MOST_ATTEMPTS = 10
+# Less is not even enough to import a module or two.
+LEAST_MEMORY_MIB = 64
 
 
 @dataclass(frozen=True, slots=True)
@@ -32,6 +42,21 @@ class ProviderSettings:
     read_seconds: float = 60.0
     proxy: str | None = None
     max_reply_bytes: int = 8 * 1024 * 1024
+    # For how long after a request the provider is asked what became of it, where it can be asked.
+    ask_seconds: float = 600.0
+    # openai-chat: have completions stored at the provider, so that a lost one can be found again.
+    stored: bool = False
+    # openai-responses: run at the provider in the background, so that a lost answer can be fetched.
+    background: bool = True
+    # anthropic: the version of its API, and what a chat that names no max_tokens may generate.
+    api_version: str = "2023-06-01"
+    default_max_tokens: int = 4096
+    # http: the statuses of a success; what must stand where in its body; where the result is; the header of our key.
+    success_statuses: tuple[int, ...] = (200,)
+    success_path: str | None = None
+    success_values: tuple[str, ...] = ()
+    result_path: str | None = None
+    dedupe_header: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,6 +75,11 @@ class KindSettings:
     attempt_seconds: float | None = None
     backoff_seconds: float = 2.0
     backoff_cap_seconds: float = 300.0
+    # Run only in processes with one slot, which `aijobs work --isolated N` forks, and within so much memory.
+    isolate: bool = False
+    memory_mib: int | None = None
+    # The keys that the section has: a handler's own policy speaks where it says nothing. Not a key itself.
+    given: frozenset[str] = dataclasses.field(default=frozenset(), compare=False)
 
     @property
     def default_max_attempts(self) -> int:
@@ -59,6 +89,17 @@ class KindSettings:
     def maximum_attempts(self) -> int:
         """The most a job of this kind may ask for."""
         return MOST_ATTEMPTS if self.max_attempts is None else self.max_attempts
+
+    def problems(self) -> list[str]:
+        """What is wrong with the policy."""
+        where, found = f"[kinds.{self.name}]", []
+        if self.on_unknown not in ("retry", "hold", "fail"):
+            found.append(f"{where}: on_unknown = {self.on_unknown!r} is not one of: retry, hold, fail.")
+        if self.max_attempts is not None and not 1 <= self.max_attempts <= MOST_ATTEMPTS:
+            found.append(f"{where}: max_attempts must be from 1 to {MOST_ATTEMPTS}.")
+        if not 0 <= self.max_unknown_retries <= MOST_ATTEMPTS:
+            found.append(f"{where}: max_unknown_retries must be from 0 to {MOST_ATTEMPTS}.")
+        return found
 
 
 _Table = TypeVar("_Table", ProviderSettings, KindSettings)
@@ -102,12 +143,16 @@ def _tables(document: Mapping[str, Any], section: str, into: type[_Table], probl
         else:
             values = _values(table, into, where, problems)
             if values is not None:
-                tables[name] = into(name=name, **values)
+                tables[name] = into(name=name, **values, **_given(into, values))
     return tables
 
 
+def _given(into: type[_Table], values: Mapping[str, Any]) -> dict[str, Any]:
+    return {"given": frozenset(values)} if into is KindSettings else {}
+
+
 def _values(table: Mapping[str, Any], into: type[_Table], where: str, problems: list[str]) -> dict[str, Any] | None:
-    fields = {item.name: item for item in dataclasses.fields(into) if item.name != "name"}
+    fields = {item.name: item for item in dataclasses.fields(into) if item.name not in ("name", "given")}
     before = len(problems)
     for key in sorted(table.keys() - fields.keys()):
         problems.append(f"{where}: unknown key {key!r}; known are: {', '.join(sorted(fields))}.")
@@ -129,15 +174,29 @@ def _typed(value: Any, annotation: str) -> Any:
     wanted = annotation.removesuffix(" | None")
     if wanted == "str" and isinstance(value, str) and value:
         return value
+    if wanted == "bool" and isinstance(value, bool):
+        return value
     if wanted == "int" and isinstance(value, int) and not isinstance(value, bool) and value >= 0:
         return value
     is_number = isinstance(value, int | float) and not isinstance(value, bool)
     if wanted == "float" and is_number and math.isfinite(value) and value > 0:
         return float(value)
-    if wanted.startswith("tuple") and isinstance(value, list) and all(isinstance(item, str) and item for item in value):
+    if wanted == "tuple[int, ...]" and isinstance(value, list) and all(type(item) is int for item in value):
         return tuple(value)
-    words = {"str": "some text", "int": "a whole number, 0 or more", "float": "a number above 0"}
-    raise ValueError(f"expected {words.get(wanted, 'a list of texts')}")
+    if (
+        wanted == "tuple[str, ...]"
+        and isinstance(value, list)
+        and all(isinstance(item, str) and item for item in value)
+    ):
+        return tuple(value)
+    words = {
+        "str": "some text",
+        "int": "a whole number, 0 or more",
+        "float": "a number above 0",
+        "bool": "true or false",
+    }
+    many = "a list of whole numbers" if "int" in wanted else "a list of texts"
+    raise ValueError(f"expected {words.get(wanted, many)}")
 
 
 def _check_provider(provider: ProviderSettings, problems: list[str]) -> None:
@@ -147,6 +206,12 @@ def _check_provider(provider: ProviderSettings, problems: list[str]) -> None:
     for key, url in (("base_url", provider.base_url), ("proxy", provider.proxy)):
         if url is not None and not _is_plain_url(url, credentials=key == "proxy"):
             problems.append(f"{where}: {key} must be an http or https URL with a host, without credentials or query.")
+    if provider.dedupe_header is not None and not _HEADER.fullmatch(provider.dedupe_header):
+        problems.append(f"{where}: dedupe_header {provider.dedupe_header!r} is no name of a header.")
+    if not all(200 <= status <= 299 for status in provider.success_statuses):
+        problems.append(f"{where}: success_statuses must be from 200 to 299.")
+    if (provider.success_path is None) != (not provider.success_values):
+        problems.append(f"{where}: success_path and success_values go together.")
     if provider.max_reply_bytes < 1024:
         problems.append(f"{where}: max_reply_bytes must be at least 1024.")
 
@@ -173,19 +238,26 @@ def _with_defaults(kind: KindSettings) -> KindSettings:
 def _check_kind(kind: KindSettings, providers: Mapping[str, ProviderSettings], problems: list[str]) -> None:
     where = f"[kinds.{kind.name}]"
     if (kind.uses is None) == (kind.handler is None):
-        problems.append(f'{where}: give either uses = "chat" or handler = "module:function".')
-    if kind.uses not in (None, "chat"):
-        problems.append(f'{where}: uses = {kind.uses!r} is unknown; the built-in kind is "chat".')
+        problems.append(f'{where}: give either uses = "chat", uses = "http" or handler = "module:function".')
+    if kind.uses not in (None, "chat", "http"):
+        problems.append(f'{where}: uses = {kind.uses!r} is unknown; the built-in kinds are "chat" and "http".')
     if kind.handler is not None and not _HANDLER.fullmatch(kind.handler):
         problems.append(f'{where}: handler = {kind.handler!r} is not of the form "module:function".')
     if kind.uses == "chat" and (kind.provider is None or kind.model is None):
         problems.append(f"{where}: a chat kind needs provider and model.")
+    provider = providers.get(kind.provider or "")
+    adapter = None if provider is None else provider.adapter
+    if kind.uses == "http" and (kind.provider is None or adapter not in ("http", None)):
+        problems.append(f'{where}: an http kind needs a provider whose adapter is "http".')
+    if kind.uses == "chat" and adapter == "http":
+        problems.append(
+            f"{where}: a chat kind needs a provider that can be asked for a chat; {kind.provider!r} is not."
+        )
     if kind.provider is not None and kind.provider not in providers:
         known = ", ".join(sorted(providers)) or "none"
         problems.append(f"{where}: provider {kind.provider!r} is not configured; configured are: {known}.")
-    if kind.on_unknown not in ("retry", "hold", "fail"):
-        problems.append(f"{where}: on_unknown = {kind.on_unknown!r} is not one of: retry, hold, fail.")
-    if kind.max_attempts is not None and not 1 <= kind.max_attempts <= MOST_ATTEMPTS:
-        problems.append(f"{where}: max_attempts must be from 1 to {MOST_ATTEMPTS}.")
-    if kind.max_unknown_retries > MOST_ATTEMPTS:
-        problems.append(f"{where}: max_unknown_retries must be from 0 to {MOST_ATTEMPTS}.")
+    problems += kind.problems()
+    if kind.isolate and kind.handler is None:
+        problems.append(f"{where}: only a handler can be isolated.")
+    if kind.memory_mib is not None and (not kind.isolate or kind.memory_mib < LEAST_MEMORY_MIB):
+        problems.append(f"{where}: memory_mib needs isolate = true, and must be at least {LEAST_MEMORY_MIB}.")

@@ -61,6 +61,29 @@ class PermanentError(AijobsError):
         self.code = code
 
 
+class TransientError(AijobsError):
+    """Raised by a handler: this attempt failed, a later one may succeed. `retry_after_seconds`: not before."""
+
+    def __init__(self, message: str, retry_after_seconds: float | None = None) -> None:
+        super().__init__(message)
+        self.retry_after_seconds = retry_after_seconds
+
+
+class HandlerOverran(BaseException):
+    """Raised inside a handler that did not stop at its deadline. Not an Exception, so that few handlers catch it."""
+
+
+class OutputRejected(AijobsError):
+    """Raised by a handler: an answer is of no use, so that its step is to be paid for again, on purpose.
+
+    `step` names the call that brought it; None means the attempt's last one.
+    """
+
+    def __init__(self, message: str, step: str | None = None) -> None:
+        super().__init__(message)
+        self.step = step
+
+
 class ProviderError(AijobsError):
     """A provider call that brought no usable reply.
 

@@ -7,30 +7,39 @@ worker dies, the database either knows that nothing was sent, or knows that it c
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
 import random
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from aijobs import metrics
 from aijobs.clock import elapsed
 from aijobs.config import KindSettings
 from aijobs.domain.claims import Claim, Settled
-from aijobs.domain.policy import Backoff, Retry
-from aijobs.errors import AijobsError, NotSent, PermanentError, ProviderError
+from aijobs.domain.failures import ErrorClass
+from aijobs.domain.policy import Retry
+from aijobs.errors import AijobsError, OutputRejected, PermanentError, ProviderError
 from aijobs.kinds import Answer, Kind
-from aijobs.providers.base import Adapter
-from aijobs.providers.exchange import Exchange
+from aijobs.providers.reply_text import clean
+from aijobs.store.attempts import Said
 from aijobs.store.claims import Accepted, Result
-from workers.call import Call
-from workers.endings import about, count_ending, ending_of, words_of
+from workers.emitter import Emitter
+from workers.endings import about, backoff_of, count_ending, ending_of, words_of
+from workers.gates import Gates
 from workers.held import HeldClaim
+from workers.memory import memory_bounded
+from workers.step import Provider, Step
 from workers.writer import Writer
 
 log = logging.getLogger(__name__)
+
+# Progress is for a person to look at, and shown with every look at the job.
+PROGRESS_BYTES = 16 * 1024
+# As much as a provider's reply may bring by default.
+EMITTED_CHARACTERS = 8 * 1024 * 1024
 
 
 @dataclass(frozen=True, slots=True)
@@ -38,80 +47,97 @@ class Desk:
     """What every attempt of a process works with."""
 
     kinds: Mapping[str, Kind]
-    adapters: Mapping[str, Adapter]
+    providers: Mapping[str, Provider]
     writer: Writer
+    emitter: Emitter
+    gates: Gates
 
 
 class Attempt:
-    """What a handler sees: its payload, its kind, and calls to the provider."""
+    """What a handler sees; kinds.Attempt says what each part means."""
 
     def __init__(self, held: HeldClaim, kind: Kind, desk: Desk) -> None:
         self._held = held
         self._kind = kind
         self._desk = desk
-        self._steps: set[str] = set()
-
-    @property
-    def payload(self) -> Any:
-        return self._held.claim.payload
+        self._emitted_characters = 0
+        self.payload: Any = held.claim.payload
+        # In the order of the calls: the step's name, and the earlier attempt whose answer was used.
+        self.steps: dict[str, int | None] = {}
 
     @property
     def kind(self) -> KindSettings:
         return self._kind.settings
 
+    @property
+    def number(self) -> int:
+        return self._held.claim.allowance.attempts
+
+    @property
+    def job_id(self) -> UUID:
+        return self._held.claim.job_id
+
+    @property
+    def deadline(self) -> float:
+        return max(0.0, self._held.deadline_at - elapsed())
+
+    @property
+    def cancelled(self) -> bool:
+        return self._held.reason is not None
+
     def call(self, step: str, body: Mapping[str, Any]) -> Answer:
-        """Send one request to the kind's provider, unless an earlier attempt has already paid for this very one.
-
-        Raises ProviderError when no usable reply came, NotSent when it was stopped before it was sent, and ValueError
-        for a step name used twice in one attempt.
-        """
-        if step in self._steps:
+        """See kinds.Attempt.call."""
+        if step in self.steps:
             raise ValueError(f"step {step!r} was called twice in one attempt; give each call its own name")
-        self._steps.add(step)
-        request = json.dumps(body, sort_keys=True).encode()
-        fingerprint = hashlib.sha256(f"{self._kind.settings.provider}\0".encode() + request).digest()
-        return self._stored(step, fingerprint) or self._send(step, dict(body), fingerprint)
-
-    def _stored(self, step: str, fingerprint: bytes) -> Answer | None:
-        claim = self._held.claim
-        if claim.allowance.attempts == 1:
-            return None
-        stored = self._desk.writer.find_stored(claim.job_id, step, fingerprint)
-        if stored is None:
-            return None
-        metrics.result_reused()
-        result = stored.result
-        return Answer(result["text"], result["finish_reason"], result["model"], stored.usage)
-
-    def _send(self, step: str, body: dict[str, Any], fingerprint: bytes) -> Answer:
-        provider = self._kind.settings.provider
-        if provider is None:
-            raise PermanentError("no_provider", f"[kinds.{self._kind.name}] names no provider to call.")
-        call = Call(
+        provider = self._provider()
+        self.steps[step] = None
+        one = Step(
             self._held,
             self._desk.writer,
-            provider=provider,
-            model=body.get("model", self._kind.settings.model),
-            step=step,
-            fingerprint=fingerprint,
+            self._desk.gates,
+            provider,
+            name=step,
+            body=dict(body),
+            model=self._kind.settings.model,
         )
-        adapter = self._desk.adapters[provider]
-        exchange = Exchange(self._held.deadline_at - elapsed(), call.before_send)
-        self._held.while_stoppable_by(exchange.abort)
-        try:
-            reply = adapter.call(body, exchange=exchange, client_request_id=call.client_request_id, on_delta=None)
-        except ProviderError as error:
-            call.failed(error, exchange)
-            raise
-        except NotSent as stopped:
-            call.not_sent(stopped)
-            raise
-        except BaseException as error:
-            raise call.broke(error, exchange) from error
-        finally:
-            self._held.while_stoppable_by(None)
-        call.succeeded(reply, exchange)
-        return Answer(reply.text, reply.finish_reason, reply.model, reply.usage)
+        with self._held.inside():
+            try:
+                answer = one.answer()
+            except ProviderError as error:
+                if error.failure.error_class is ErrorClass.UNKNOWN:
+                    self._held.unknown = error
+                raise
+        self.steps[step] = one.used
+        return answer
+
+    def chat(self, step: str, *, messages: list[dict[str, str]], model: str | None = None, **options: Any) -> Answer:
+        """See kinds.Attempt.chat."""
+        wanted = {"model": model or self._kind.settings.model, "messages": messages, **options}
+        return self.call(step, self._provider().adapter.chat_body(wanted))
+
+    def progress(self, value: Any) -> None:
+        """See kinds.Attempt.progress."""
+        text = json.dumps(value, allow_nan=False)
+        if len(text) > PROGRESS_BYTES:
+            raise ValueError(f"progress has more than {PROGRESS_BYTES} bytes as JSON")
+        claim = self._held.claim
+        with self._held.inside():
+            self._desk.writer.progress(Said(claim.job_id, claim.run_token, text))
+
+    def emit(self, text: str) -> None:
+        """See kinds.Attempt.emit."""
+        self._emitted_characters += len(text)
+        if self._emitted_characters > EMITTED_CHARACTERS:
+            raise ValueError(f"more than {EMITTED_CHARACTERS} characters of output")
+        if text:
+            with self._held.inside():
+                self._desk.emitter.emit(self._held.claim, clean(text))
+
+    def _provider(self) -> Provider:
+        name = self._kind.settings.provider
+        if name is None:
+            raise PermanentError("no_provider", f"[kinds.{self._kind.name}] names no provider to call.")
+        return self._desk.providers[name]
 
 
 def run_attempt(held: HeldClaim, desk: Desk) -> float | None:
@@ -123,20 +149,26 @@ def run_attempt(held: HeldClaim, desk: Desk) -> float | None:
     kind = desk.kinds[claim.kind]
     started_at = elapsed()
     metrics.queue_wait(claim.waited_seconds * 1000)
+    attempt = Attempt(held, kind, desk)
     try:
-        result = kind.run(Attempt(held, kind, desk))
-        _accept(held, desk, json.dumps(result, allow_nan=False))
+        attempt.payload = kind.read(claim.payload)
+        with held.handled(), memory_bounded(kind.settings.memory_mib):
+            result_json = json.dumps(kind.run(attempt), allow_nan=False)
+        _accept(held, desk, attempt, result_json)
         return None
     except BaseException as error:  # noqa: BLE001 - the attempt's border: whatever a handler does harms only its own job
-        return _end(held, kind, desk, error)
+        return end_attempt(held, desk, attempt, error)
     finally:
         metrics.attempt_duration((elapsed() - started_at) * 1000)
 
 
-def _accept(held: HeldClaim, desk: Desk, result_json: str) -> None:
+def _accept(held: HeldClaim, desk: Desk, attempt: Attempt, result_json: str) -> None:
     claim = held.claim
-    held.settling = True
-    accepted = desk.writer.accept(Result(claim.job_id, claim.run_token, result_json))
+    if not held.begin_to_settle():
+        return
+    desk.emitter.flush(claim)
+    used = tuple((number, step) for step, number in attempt.steps.items() if number is not None)
+    accepted = desk.writer.accept(Result(claim.job_id, claim.run_token, result_json, used))
     match accepted.settled:
         case Settled.DONE:
             _count_acceptance(accepted)
@@ -158,16 +190,23 @@ def _count_acceptance(accepted: Accepted) -> None:
     metrics.attempts_per_job(accepted.attempts)
 
 
-def _end(held: HeldClaim, kind: Kind, desk: Desk, error: BaseException) -> float | None:
-    """Settle an attempt that brought no result. A settlement that fails is left to the reaper, and logged."""
+def end_attempt(held: HeldClaim, desk: Desk, attempt: Attempt | None, error: BaseException) -> float | None:
+    """Settle an attempt that brought no result. A settlement that fails is left to the reaper, and logged.
+
+    `attempt` is None when its handler was given up, and whoever did so has begun to settle.
+    """
     claim = held.claim
-    backoff = Backoff(kind.settings.backoff_seconds, kind.settings.backoff_cap_seconds)
-    ending = ending_of(held.reason, claim, error, backoff, random.random())
+    backoff = backoff_of(desk.kinds[claim.kind].settings)
+    ending = ending_of(held.reason, claim, error, backoff, random.random(), unknown=held.unknown)
     if ending is None:
         _log(claim, "lost: another worker owns the job")
         return None
-    held.settling = True
+    if attempt is not None and not held.begin_to_settle():
+        return None
     try:
+        if attempt is not None and isinstance(error, OutputRejected):
+            _reject(desk, claim, attempt, error)
+        desk.emitter.flush(claim)
         settled = desk.writer.settle(claim.job_id, claim.run_token, ending)
     except AijobsError as failure:
         log.error("attempt not settled, its lease will run out: %s", failure, extra=about(claim))
@@ -175,6 +214,13 @@ def _end(held: HeldClaim, kind: Kind, desk: Desk, error: BaseException) -> float
     count_ending(ending.decision, settled)
     _log(claim, settled if settled is not Settled.DONE else words_of(ending))
     return ending.decision.delay_seconds if isinstance(ending.decision, Retry) else None
+
+
+def _reject(desk: Desk, claim: Claim, attempt: Attempt, error: OutputRejected) -> None:
+    """Mark the answer that the handler refuses; without a step, that of its last call."""
+    step = error.step if error.step is not None else next(reversed(attempt.steps), None)
+    if step is not None:
+        desk.writer.reject(claim.job_id, claim.run_token, [step])
 
 
 def _log(claim: Claim, what: str) -> None:

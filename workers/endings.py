@@ -5,23 +5,49 @@ from __future__ import annotations
 import logging
 
 from aijobs import metrics
+from aijobs.config import KindSettings
 from aijobs.domain.claims import Claim, Settled
 from aijobs.domain.failures import ErrorClass, Failure
 from aijobs.domain.policy import Backoff, Decision, Fail, Hold, Retry, after_failure
-from aijobs.errors import LeaseLost, NotSent, PermanentError, ProviderError, UnstorableValue
+from aijobs.errors import (
+    AijobsError,
+    HandlerOverran,
+    LeaseLost,
+    NotSent,
+    OutputRejected,
+    PermanentError,
+    ProviderError,
+    TransientError,
+    UnstorableValue,
+)
+from aijobs.providers.reply_text import clean
+from aijobs.providers.retry_after import MAX_SECONDS
 from aijobs.store.claims import Ending
 
 log = logging.getLogger(__name__)
 
+_MOST_CHARACTERS = 500
 
-def ending_of(reason: str | None, claim: Claim, error: BaseException, backoff: Backoff, jitter: float) -> Ending | None:
+
+def ending_of(
+    reason: str | None,
+    claim: Claim,
+    error: BaseException,
+    backoff: Backoff,
+    jitter: float,
+    unknown: ProviderError | None = None,
+) -> Ending | None:
     """How an attempt ends that brought no result; None when the lease is lost and nothing may be written.
 
     `reason` is why the attempt was stopped from outside, if it was. A cancel needs no case of its own: the statements
-    look at the mark under the row's lock and end the job as cancelled, whatever is asked of them here.
+    look at the mark under the row's lock and end the job as cancelled, whatever is asked of them here. `unknown` is a
+    call of the attempt whose outcome is not known: unless the job has failed for good, the attempt ends as that call
+    did, for any repeat of the attempt would repeat the call.
     """
     if reason == "lease_lost" or isinstance(error, LeaseLost):
         return None
+    if unknown is not None and not _is_permanent(error):
+        error = unknown
     match error:
         case NotSent(reason="drain" | "fenced" | "cancelled"):
             return Ending("released", Retry(0.0, counted=False), None)
@@ -36,7 +62,15 @@ def ending_of(reason: str | None, claim: Claim, error: BaseException, backoff: B
         case ProviderError():
             failure = error.failure
         case PermanentError():
-            failure = Failure(ErrorClass.PERMANENT, error.code, str(error))
+            failure = Failure(ErrorClass.PERMANENT, error.code, _short(error))
+        case TransientError():
+            wish = error.retry_after_seconds
+            wish = None if wish is None or not wish > 0 else min(wish, MAX_SECONDS)
+            failure = Failure(ErrorClass.TRANSIENT, "handler_retry", _short(error), retry_after_seconds=wish)
+        case OutputRejected():
+            failure = Failure(ErrorClass.TRANSIENT, "output_rejected", _short(error))
+        case HandlerOverran():
+            failure = Failure(ErrorClass.TRANSIENT, "handler_overran", "The handler did not stop at its deadline.")
         case UnstorableValue():
             failure = Failure(
                 ErrorClass.PERMANENT, "unstorable_result", "The result holds what PostgreSQL cannot store."
@@ -64,6 +98,22 @@ def count_ending(decision: Decision, settled: Settled) -> None:
             metrics.job_held()
         case Retry():
             metrics.job_retried()
+
+
+def backoff_of(kind: KindSettings) -> Backoff:
+    """How a kind spaces its repeats."""
+    return Backoff(kind.backoff_seconds, kind.backoff_cap_seconds)
+
+
+def _is_permanent(error: BaseException) -> bool:
+    if isinstance(error, ProviderError):
+        return error.failure.error_class is ErrorClass.PERMANENT
+    return isinstance(error, PermanentError | UnstorableValue)
+
+
+def _short(error: AijobsError) -> str:
+    """What a handler says of its error: fit to be stored, and bounded."""
+    return clean(str(error))[:_MOST_CHARACTERS]
 
 
 def error_of(failure: Failure) -> dict[str, str]:

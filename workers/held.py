@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from uuid import UUID
 
 from aijobs.clock import elapsed
 from aijobs.domain.claims import Claim
+from aijobs.errors import ProviderError
 
 
 class HeldClaim:
@@ -29,6 +31,52 @@ class HeldClaim:
         self._reason: str | None = None
         self._stop: Callable[[str], None] | None = None
         self.settling = False
+        # The last call whose outcome is not known: a handler may swallow that, and must not have it repeated by that.
+        self.unknown: ProviderError | None = None
+        self._aborted_at: float | None = None
+        self._thread_id: int | None = None  # of the handler, while it runs
+        self._inside = False  # while the handler is in a method of ours
+        self._given_up = False
+
+    @property
+    def stop_at(self) -> float:
+        """When the handler has to be over: at its deadline, or when it was aborted before."""
+        return self.deadline_at if self._aborted_at is None else min(self._aborted_at, self.deadline_at)
+
+    @contextmanager
+    def handled(self) -> Iterator[None]:
+        """The calling thread runs the handler."""
+        self._thread_id = threading.get_ident()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._thread_id = None
+
+    @contextmanager
+    def inside(self) -> Iterator[None]:
+        """The handler is in a method of ours, which must not be interrupted, and ends by itself."""
+        with self._lock:
+            self._inside = True
+        try:
+            yield
+        finally:
+            self._inside = False
+
+    def interrupt(self, raise_in: Callable[[int], None]) -> None:
+        """Raise something in the handler's thread, if it is in code of its own."""
+        with self._lock:
+            if self._thread_id is not None and not self._inside:
+                raise_in(self._thread_id)
+
+    def begin_to_settle(self, *, unless_inside: bool = False) -> bool:
+        """Whether the caller is the one to settle the attempt: its slot, or whoever gives its handler up. Once."""
+        with self._lock:
+            if self._given_up or (unless_inside and (self._inside or self._thread_id is None)):
+                return False
+            self._given_up = unless_inside
+            self.settling = True
+            return True
 
     @property
     def reason(self) -> str | None:
@@ -50,6 +98,7 @@ class HeldClaim:
         with self._lock:
             if self._reason is None:
                 self._reason = reason
+                self._aborted_at = elapsed()
             stop = self._stop
         if stop is not None:
             stop(self._reason)

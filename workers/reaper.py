@@ -19,7 +19,8 @@ from aijobs.store import reaping, upkeep
 from aijobs.store.claims import Ending
 from aijobs.store.db import Connection, connect
 from aijobs.store.notify import Notifier
-from workers.endings import count_ending
+from workers.endings import backoff_of, count_ending
+from workers.spool import deliver, folder_of
 
 log = logging.getLogger(__name__)
 
@@ -149,7 +150,15 @@ def ending_of(dead: DeadAttempt, backoffs: Mapping[str, Backoff]) -> Ending:
     if dead.expired:
         return Ending(outcome, Fail("deadline_exceeded", counted=dead.sent), error)
     backoff = backoffs.get(dead.kind, Backoff())
-    return Ending(outcome, after_death(dead.allowance, sent=dead.sent, backoff=backoff, jitter=random.random()), error)
+    decision = after_death(
+        dead.allowance,
+        sent=dead.sent,
+        askable=dead.askable,
+        deduplicated=dead.deduplicated,
+        backoff=backoff,
+        jitter=random.random(),
+    )
+    return Ending(outcome, decision, error)
 
 
 def end_stuck(connection: Connection, worker_id: str, backoffs: Mapping[str, Backoff], notifier: Notifier) -> None:
@@ -195,7 +204,7 @@ def release_dead(settings: Settings, worker_id: str) -> None:
     dsn = settings.require_database_url()
     while elapsed() < give_up_at:
         try:
-            _release_all(dsn, worker_id, backoffs)
+            _release_all(settings, dsn, worker_id, backoffs)
         except AijobsError as error:
             log.warning("the jobs of %s wait for the database: %s", worker_id, error)
             time.sleep(0.25)
@@ -206,13 +215,16 @@ def release_dead(settings: Settings, worker_id: str) -> None:
 
 def backoffs_of(settings: Settings) -> dict[str, Backoff]:
     """How each configured kind spaces its repeats."""
-    return {name: Backoff(kind.backoff_seconds, kind.backoff_cap_seconds) for name, kind in settings.kinds.items()}
+    return {name: backoff_of(kind) for name, kind in settings.kinds.items()}
 
 
-def _release_all(dsn: str, worker_id: str, backoffs: Mapping[str, Backoff]) -> None:
+def _release_all(settings: Settings, dsn: str, worker_id: str, backoffs: Mapping[str, Backoff]) -> None:
     notifier = Notifier(dsn, application_name="aijobs release")
     with connect(dsn, application_name=f"aijobs release {os.getpid()}") as connection:
         reaping.give_up_duty(connection, worker_id=worker_id)
+        # Before its jobs are given back: what it has paid for is then accepted, and not bought again.
+        for queue in deliver(folder_of(settings.data_dir), connection):
+            notifier.notify(queue)
         while endings := reaping.release_dead(
             connection, worker_id=worker_id, end=lambda dead: ending_of(dead, backoffs)
         ):

@@ -20,6 +20,7 @@ class Slots:
         self._busy = 0
         self._idle_threads = 0
         self._work: SimpleQueue[HeldClaim] = SimpleQueue()
+        self._abandoned: set[HeldClaim] = set()
 
     @property
     def free(self) -> int:
@@ -37,6 +38,13 @@ class Slots:
             # Daemon: a handler that never returns must not keep a drained process alive.
             threading.Thread(target=self._serve, name="slot", daemon=True).start()
 
+    def abandon(self, held: HeldClaim) -> None:
+        """Give the slot of an attempt away whose thread does not come back; it ends if it ever does."""
+        with self._lock:
+            self._abandoned.add(held)
+            self._busy -= 1
+        self._freed()
+
     def _serve(self) -> None:
         while True:
             held = self._work.get()
@@ -44,6 +52,10 @@ class Slots:
                 self._run(held)
             finally:
                 with self._lock:
-                    self._busy -= 1
-                    self._idle_threads += 1
+                    gone = held in self._abandoned
+                    self._abandoned.discard(held)
+                    self._busy -= not gone
+                    self._idle_threads += not gone
                 self._freed()
+            if gone:
+                return

@@ -48,11 +48,12 @@ _BLOCKED_OVER_FORK = (signal.SIGTERM, signal.SIGINT, signal.SIGCHLD, DRAIN, HURR
 
 @dataclass(frozen=True, slots=True)
 class Child:
-    """What a worker process is given: who it is, and its two pipes."""
+    """What a worker process is given: who it is, its two pipes, and whether it runs isolated kinds, one at a time."""
 
     worker_id: str
     parent_fd: int
     pulse_fd: int
+    isolated: bool = False
 
 
 @dataclass(slots=True)
@@ -70,13 +71,14 @@ class _Running:
 class _Place:
     """One of the N places for a child: how often it failed young, and when it is to be filled again."""
 
+    isolated: bool
     failures: int = 0
     restart_at: float = 0.0
     child: _Running | None = field(default=None)
 
 
 class Supervisor:
-    """Keeps `processes` children alive until told to stop.
+    """Keeps `processes` children alive until told to stop, and `isolated` more for isolated kinds.
 
     `run_child` is the child's main function and returns its exit status. `release_dead` gives the jobs of a dead child
     back; it may use the network, so it runs in a short-lived process of its own.
@@ -86,12 +88,13 @@ class Supervisor:
         self,
         *,
         processes: int,
+        isolated: int = 0,
         drain_seconds: float,
         hang_seconds: float,
         run_child: Callable[[Child], int],
         release_dead: Callable[[str], None],
     ) -> None:
-        self._places = [_Place() for _ in range(processes)]
+        self._places = [_Place(isolated=number >= processes) for number in range(processes + isolated)]
         self._drain_seconds = drain_seconds
         self._hang_seconds = hang_seconds
         self._run_child = run_child
@@ -257,11 +260,12 @@ class Supervisor:
         os.set_blocking(read_fd, False)
         os.set_blocking(write_fd, False)
         nonce = secrets.token_hex(4)
+        isolated = self._places[index].isolated
         pid = self._fork_blocked()
         if pid == 0:
             worker_id = f"{socket.gethostname()}-{os.getpid()}-{nonce}"
             os.close(read_fd)
-            self._become_child(lambda: self._run_child(Child(worker_id, self._life_read, write_fd)))
+            self._become_child(lambda: self._run_child(Child(worker_id, self._life_read, write_fd, isolated)))
         os.close(write_fd)
         now = time.monotonic()
         return _Running(pid, index, f"{socket.gethostname()}-{pid}-{nonce}", read_fd, now, now)

@@ -13,32 +13,36 @@ import math
 import os
 import random
 import select
-import sys
 import threading
 import time
-from pathlib import Path
+from collections.abc import Mapping
+from typing import Any
 
-from aijobs import kinds as kinds_
 from aijobs import metrics
 from aijobs.clock import elapsed
-from aijobs.config import Settings
+from aijobs.config import Settings, provider_api_key
 from aijobs.domain.claims import Claim
-from aijobs.errors import AijobsError, ConfigError, SchemaMismatch, StoreUnavailable
-from aijobs.providers.base import Adapter
+from aijobs.errors import AijobsError, ConfigError, HandlerOverran, SchemaMismatch, StoreUnavailable
+from aijobs.kinds import Kind, import_handlers, load
 from aijobs.providers.registry import build_adapter
 from aijobs.store import claims
 from aijobs.store.db import LOCK_SECONDS, Connection, connect
 from aijobs.store.notify import Notifier
 from workers import writer
-from workers.attempt import Desk, run_attempt
+from workers.attempt import Desk, end_attempt, run_attempt
 from workers.claim_connection import ClaimConnection
+from workers.emitter import Emitter
 from workers.exit_codes import BAD_CONFIGURATION, BOOT_FAILED, SCHEMA_MISMATCH
+from workers.gates import Gates, fingerprint
 from workers.heartbeat import Heartbeat
 from workers.held import HeldClaim, Holdings
+from workers.overrun import Overseer
 from workers.pulse import start_pulse
 from workers.reaper import Reaper, backoffs_of, end_stuck
 from workers.signals import ChildSignals
 from workers.slots import Slots
+from workers.spool import Spool, deliver, folder_of
+from workers.step import Provider
 from workers.supervisor import Child
 from workers.writer import Writer
 
@@ -53,6 +57,8 @@ OVERTIME_SECONDS = 30.0
 # While there is a backlog, a claim waits this long for more slots than one to be free: a commit for one job costs as
 # much as a commit for fifty, and no call to a provider is short enough to notice.
 GATHER_SECONDS = 0.004
+# How often a process looks for what others have left on disk.
+DELIVER_SECONDS = 10.0
 # What is left at the drain's deadline gets this long to be settled.
 SETTLE_SECONDS = 0.7
 
@@ -60,12 +66,14 @@ SETTLE_SECONDS = 0.7
 class Worker:
     """One process's worth of claiming and running. `run` loops, `run_once` looks for work once."""
 
-    def __init__(self, settings: Settings, child: Child, *, queues: list[str] | None = None) -> None:
+    def __init__(
+        self, settings: Settings, child: Child, kinds: Mapping[str, Kind], *, queues: list[str] | None = None
+    ) -> None:
         self._settings = settings
         self._child = child
         self._queues = queues
         self._dsn = settings.require_database_url()
-        self._kinds = kinds_.load(settings)
+        self._kinds = {name: kind for name, kind in kinds.items() if kind.settings.isolate == child.isolated}
         self._wake_read, self._wake_write = os.pipe()
         os.set_blocking(self._wake_read, False)
         os.set_blocking(self._wake_write, False)
@@ -77,8 +85,16 @@ class Worker:
         self._backlog = False  # the last claim filled all free slots
         self._hint_delay = 0.0
         self._notifier = Notifier(self._dsn, application_name=self._name("notifier"))
-        self._writer = Writer(lambda: self._connect("writer", lock_seconds=writer.LOCK_SECONDS))
-        self._slots = Slots(settings.threads, run=self._run_claim, freed=self._freed)
+        self._spool = Spool(folder_of(settings.data_dir), child.worker_id)
+        self._deliver_at = 0.0
+        self._writer = Writer(
+            lambda: self._connect("writer", lock_seconds=writer.LOCK_SECONDS),
+            wake=self._notifier.notify,
+            spool=self._spool,
+        )
+        self._emitter = Emitter(self._writer)
+        self._threads = 1 if child.isolated else settings.threads
+        self._slots = Slots(self._threads, run=self._run_claim, freed=self._freed)
         self._backoffs = backoffs_of(settings)
         self._reaper = Reaper(
             lambda: self._connect("reaper"),
@@ -93,7 +109,7 @@ class Worker:
             worker_id=child.worker_id,
             held=lambda: [held.claim.job_id for held in self._holdings.all()],
             notifier=self._notifier,
-            on_open=self._reaper.database_is_back,
+            on_open=self._database_is_back,
         )
         self._heartbeat = Heartbeat(
             self._holdings,
@@ -102,21 +118,28 @@ class Worker:
             lease_seconds=settings.lease_seconds,
             overtime_seconds=OVERTIME_SECONDS,
         )
-        self._desk = Desk(self._kinds, self._adapters(), self._writer)
+        self._providers = self._find_providers()
+        self._gates = Gates(
+            {name: fingerprint(provider_api_key(settings.providers[name])) for name in self._providers}, self._writer
+        )
+        self._overseer = Overseer(self._holdings, self._give_up)
+        self._worn = False  # a handler was given up, and its thread goes on
+        self._desk = Desk(self._kinds, self._providers, self._writer, self._emitter, self._gates)
 
     def run(self) -> int:
         """Work until told to drain, or until the supervisor is gone. Returns the exit code."""
-        for thread in (self._writer, self._heartbeat, self._reaper):
+        self._open_spool()
+        for thread in (self._writer, self._emitter, self._heartbeat, self._reaper, self._overseer):
             thread.start()
-        while not self._signals.draining:
+        while not self._signals.draining and not self._worn:
             self._wait(self.run_once())
         return self._drain()
 
     def run_once(self) -> float:
         """Look for work if it is time to and a slot is free; for how many seconds to wait then, at most."""
-        free = self._slots.free
+        free = self._slots.free if self._spool.usable else 0
         if free and elapsed() >= self._look_at:
-            if self._backlog and free <= self._settings.threads // 2:
+            if self._backlog and free <= self._threads // 2:
                 self._backlog = False
                 time.sleep(GATHER_SECONDS)
                 free = self._slots.free
@@ -137,17 +160,24 @@ class Worker:
 
     def _claim(self, free: int, hinted: bool) -> None:
         connection = self._claims.opened()
+        self._deliver(connection)
+        wanted: dict[str, Any] = {
+            "worker_id": self._child.worker_id,
+            "lease_seconds": self._settings.lease_seconds,
+            "queues": self._queues,
+            "kinds": list(self._kinds),
+            "keys": self._gates.keys,
+        }
         claimed_at = elapsed()
-        found = claims.claim(
-            connection,
-            worker_id=self._child.worker_id,
-            lease_seconds=self._settings.lease_seconds,
-            queues=self._queues,
-            kinds=list(self._kinds),
-            slots=free,
-        )
+        found = claims.claim(connection, **wanted, slots=free)
+        self._gates.troubled = found.troubled
         for claim in found.claims:
             self._start(claim, claimed_at)
+        if found.probe_due is not None and len(found.claims) < free:
+            claimed_at = elapsed()
+            for claim in claims.claim_probe(connection, provider=found.probe_due, **wanted):
+                log.warning("trying the shut gate of provider %s with a job", found.probe_due)
+                self._start(claim, claimed_at)
         self._claims.worked()
         if found.reaper_vacant:
             self._reaper.duty_is_vacant()
@@ -155,6 +185,27 @@ class Worker:
         if found.next_due_seconds is not None and found.next_due_seconds <= 0:
             # None promoted: another worker is doing it, or somebody holds the row. Looking again at once would spin.
             self._look_in(0.0 if claims.promote(connection) else PROMOTE_AGAIN_SECONDS)
+
+    def _database_is_back(self) -> None:
+        self._reaper.database_is_back()
+        self._deliver_at = 0.0
+
+    def _open_spool(self) -> None:
+        try:
+            self._spool.open()
+        except OSError as error:
+            log.warning(
+                "paid answers cannot be kept on disk while the database is away (AIJOBS_DATA_DIR=%s): %s",
+                self._settings.data_dir,
+                error,
+            )
+
+    def _deliver(self, connection: Connection) -> None:
+        """Now and then, and first of all when the database is back: deliver what dead processes have left on disk."""
+        if elapsed() >= self._deliver_at:
+            for queue in deliver(folder_of(self._settings.data_dir), connection):
+                self._notifier.notify(queue)
+            self._deliver_at = elapsed() + DELIVER_SECONDS
 
     def _plan(self, found: claims.ClaimRound, free: int, hinted: bool) -> None:
         """When to look next: at once while there is more, when a delayed job is due, or at the poll.
@@ -185,11 +236,23 @@ class Worker:
 
     def _run_claim(self, held: HeldClaim) -> None:
         try:
-            delay = run_attempt(held, self._desk)
+            delay = None
+            # An interrupt that was meant for a handler may arrive when it has just ended.
+            with contextlib.suppress(HandlerOverran):
+                delay = run_attempt(held, self._desk)
         finally:
             self._holdings.remove(held)
         if delay is not None:  # our own job is back in line, or will be: nobody else need tell us
             self._look_in(delay)
+
+    def _give_up(self, held: HeldClaim, error: HandlerOverran) -> None:
+        """Settle the job of a handler that does not stop, and free its slot for as long as the process lives."""
+        self._worn = True
+        try:
+            end_attempt(held, self._desk, None, error)
+        finally:
+            self._holdings.remove(held)
+            self._slots.abandon(held)
 
     def _freed(self) -> None:
         self._wake_up()
@@ -228,7 +291,9 @@ class Worker:
         for held in self._holdings.all():
             held.abort("drain")
         self._await_empty(SETTLE_SECONDS, until_hurried=False)
+        self._emitter.stop()
         self._writer.close(within_seconds=0.2)
+        self._overseer.stop()
         self._heartbeat.stop()
         self._reaper.stop()
         if len(self._holdings):
@@ -236,6 +301,7 @@ class Worker:
         self._notifier.close()
         metrics.flush()
         self._claims.close()
+        self._spool.close()
         log.info("drained")
         return 0
 
@@ -252,9 +318,12 @@ class Worker:
             if ready:
                 os.read(self._wake_read, 65536)
 
-    def _adapters(self) -> dict[str, Adapter]:
+    def _find_providers(self) -> dict[str, Provider]:
         names = {kind.settings.provider for kind in self._kinds.values() if kind.settings.provider is not None}
-        return {name: build_adapter(self._settings, name) for name in sorted(names)}
+        return {
+            name: Provider(self._settings.providers[name], build_adapter(self._settings, name))
+            for name in sorted(names)
+        }
 
     def _connect_for_claims(self, reply_seconds: float) -> Connection:
         """Directly, where the other connections go through a pooler that lets no hints through."""
@@ -285,11 +354,8 @@ def run(settings: Settings, child: Child, *, queues: list[str] | None = None) ->
     threading.excepthook = _die_with_the_thread
     start_pulse(child.pulse_fd)
     metrics.configure(settings.statsd, settings.statsd_prefix)
-    if str(Path.cwd()) not in sys.path:
-        sys.path.append(str(Path.cwd()))  # the user's handlers; appended, so that nothing of ours can be shadowed
     try:
-        worker = Worker(settings, child, queues=queues)
-        kinds_.import_handlers(kinds_.load(settings))
+        worker = Worker(settings, child, import_handlers(load(settings)), queues=queues)
     except ConfigError as error:
         log.error("%s", error)
         return BAD_CONFIGURATION

@@ -10,14 +10,17 @@ from __future__ import annotations
 import logging
 import threading
 from collections.abc import Callable, Sequence
+from pathlib import Path
 from typing import Any
 from uuid import UUID
 
 from aijobs.clock import elapsed
 from aijobs.domain.claims import Settled
 from aijobs.errors import AijobsError, Contention, StoreUnavailable
-from aijobs.store import calls, claims
+from aijobs.store import attempts, calls, claims, gates
 from aijobs.store.db import Connection
+from workers.reports import WRITES
+from workers.spool import Spool, drop
 
 log = logging.getLogger(__name__)
 
@@ -29,7 +32,6 @@ GATHER_SECONDS = 0.001
 # then steps aside for BLOCKED_SECONDS.
 LOCK_SECONDS = 0.1
 BLOCKED_SECONDS = 0.5
-KINDS = ("found", "sent", "ended", "accepted", "settled")
 # One statement takes this many reports at most, so that its locks stay short.
 BATCH = 100
 
@@ -41,18 +43,21 @@ class Report:
     time of a process that does nothing but write.
     """
 
-    __slots__ = ("_answered", "_error", "_reply", "kind", "not_before", "value")
+    __slots__ = ("_answered", "_error", "_reply", "kept", "kind", "not_before", "value")
 
     def __init__(self, kind: str, value: Any) -> None:
         self.kind = kind
         self.value = value
         self.not_before = 0.0
+        self.kept: Path | None = None  # where it waits on disk, too
         self._reply: Any = None
         self._error: AijobsError | None = None
         self._answered = threading.Lock()
         self._answered.acquire()
 
     def answer(self, reply: Any) -> None:
+        if self.kept is not None:
+            drop(self.kept)
         self._reply = reply
         self._answered.release()
 
@@ -69,38 +74,78 @@ class Report:
 
 
 class Writer(threading.Thread):
-    """Writes reports until closed. `connect` opens a connection of its own."""
+    """Writes reports until closed. `connect` opens a connection of its own.
 
-    def __init__(self, connect: Callable[[], Connection]) -> None:
+    `wake` is told the queue of a job that a report has brought back in line. `spool` keeps paid answers meanwhile.
+    """
+
+    def __init__(self, connect: Callable[[], Connection], wake: Callable[[str], None], spool: Spool) -> None:
         super().__init__(name="writer", daemon=True)
         self._connect = connect
+        self._spool = spool
+        self._wake = wake
         self._connection: Connection | None = None
         self._changed = threading.Condition()
         self._reports: list[Report] = []
         self._close_at: float | None = None
 
     def mark_sent(self, intent: calls.Intent) -> bool:
-        """Commit that a request is leaving; False if nothing may be sent. Waits for the commit."""
+        """Commit that a request is leaving; False if nothing may be sent. Waits for the commit, as all of these do."""
         return bool(self._ask(Report("sent", intent)))
 
-    def finish_call(self, ending: calls.CallEnding) -> bool:
-        """Record how a call ended; True if its attempt had been closed before, so that the answer is late."""
-        return bool(self._ask(Report("ended", ending)))
+    def note_operation(self, job_id: UUID, run_token: UUID, step: str, operation_id: str) -> None:
+        """Commit under which id the provider works on a call."""
+        self._ask(Report("named", (job_id, run_token, step, operation_id)))
+
+    def finish_call(self, ending: calls.CallEnding) -> calls.Finished:
+        """Record how a call ended, and wake the job if its attempt had been closed before: the answer is late then."""
+        return self._told(Report("ended", ending))
+
+    def learn(self, ending: calls.CallEnding) -> calls.Finished:
+        """Record what the provider has told of a lost call, whose answer is in the hands of the attempt that asked."""
+        return self._told(Report("learnt", ending))
+
+    def note_asked(self, job_id: UUID, run_token: UUID, step: str, provider_cancel: str) -> None:
+        """Record that the provider could not say what became of a lost call."""
+        self._ask(Report("asked", (job_id, run_token, step, provider_cancel)))
+
+    def reject(self, job_id: UUID, run_token: UUID, steps: Sequence[str]) -> None:
+        """Record that a handler refuses the answers of these steps."""
+        self._ask(Report("rejected", (job_id, run_token, steps)))
+
+    def refused(self, refusal: gates.Refusal) -> bool:
+        """Record a provider's refusal; whether it has shut the gate."""
+        return bool(self._ask(Report("refused", refusal)))
+
+    def taken(self, provider: str, key_fingerprint: str) -> bool:
+        """Record that a provider takes work; whether there was anything against it."""
+        return bool(self._ask(Report("taken", (provider, key_fingerprint))))
+
+    def progress(self, said: attempts.Said) -> bool:
+        """Record how far an attempt has come; False if the job is not ours any more."""
+        return bool(self._ask(Report("progressed", said)))
+
+    def emit(self, said: Sequence[attempts.Said]) -> None:
+        """Append pieces of output to the events of their jobs."""
+        reports = [Report("emitted", one) for one in said]
+        self._put(reports)
+        for report in reports:
+            report.wait()
 
     def accept(self, result: claims.Result) -> claims.Accepted:
-        """Accept a result, through outages of the database. Waits for the commit."""
+        """Accept a result, through outages of the database."""
         accepted: claims.Accepted = self._ask(Report("accepted", result))
         return accepted
 
     def settle(self, job_id: UUID, run_token: UUID, ending: claims.Ending) -> Settled:
-        """Settle an attempt that brought no result. Waits for the commit."""
+        """Settle an attempt that brought no result."""
         settled: Settled = self._ask(Report("settled", (job_id, run_token, ending)))
         return settled
 
-    def find_stored(self, job_id: UUID, step: str, request_hash: bytes) -> calls.Stored | None:
-        """The result that an earlier attempt has for the step, or None."""
-        stored: calls.Stored | None = self._ask(Report("found", (job_id, step, request_hash)))
-        return stored
+    def find_earlier(self, job_id: UUID, step: str, request_hash: bytes) -> calls.Earlier:
+        """What earlier attempts left of the step."""
+        earlier: calls.Earlier = self._ask(Report("found", (job_id, step, request_hash)))
+        return earlier
 
     def close(self, *, within_seconds: float) -> None:
         """Write what is waiting, for so long at most, and stop."""
@@ -113,7 +158,7 @@ class Writer(threading.Thread):
         busy = False
         while reports := self._take(busy):
             busy = len(reports) > 1
-            for kind in KINDS:
+            for kind in WRITES:
                 batch = [report for report in reports if report.kind == kind]
                 for start in range(0, len(batch), BATCH):
                     self._write_with_patience(kind, batch[start : start + BATCH])
@@ -121,10 +166,19 @@ class Writer(threading.Thread):
             self._connection.close()
 
     def _ask(self, report: Report) -> Any:
-        with self._changed:
-            self._reports.append(report)
-            self._changed.notify()
+        self._put([report])
         return report.wait()
+
+    def _told(self, report: Report) -> calls.Finished:
+        finished: calls.Finished = self._ask(report)
+        if finished.woken is not None:
+            self._wake(finished.woken)
+        return finished
+
+    def _put(self, reports: Sequence[Report]) -> None:
+        with self._changed:
+            self._reports.extend(reports)
+            self._changed.notify()
 
     def _take(self, busy: bool) -> list[Report]:
         """The reports that wait, at least one; none when it is time to stop and all are written."""
@@ -153,6 +207,7 @@ class Writer(threading.Thread):
                 replies = self._write(kind, batch)
             except StoreUnavailable as error:
                 self._disconnect()
+                self._keep(batch)
                 if self._out_of_time(batch, error):
                     return
                 log.warning("%d reports wait for the database: %s", len(batch), error)
@@ -170,9 +225,19 @@ class Writer(threading.Thread):
                     self._put_off(batch[0])
                 return
             else:
+                if tries:
+                    self._spool.retry()
                 for report, reply in zip(batch, replies, strict=True):
                     report.answer(reply)
                 return
+
+    def _keep(self, batch: Sequence[Report]) -> None:
+        """Put on disk what is worth money and may have to wait for long, be it in the batch or behind it."""
+        with self._changed:
+            waiting = [*batch, *self._reports]
+        for report in waiting:
+            if report.kept is None:
+                report.kept = self._spool.keep(report.kind, report.value)
 
     def _out_of_time(self, batch: Sequence[Report], error: AijobsError) -> bool:
         """Whether it is time to leave; the reports are then refused."""
@@ -191,22 +256,7 @@ class Writer(threading.Thread):
     def _write(self, kind: str, batch: Sequence[Report]) -> list[Any]:
         if self._connection is None:
             self._connection = self._connect()
-        connection, values = self._connection, [report.value for report in batch]
-        match kind:
-            case "found":
-                return [calls.find_stored(connection, *value) for value in values]
-            case "sent":
-                may_leave = calls.mark_sent(connection, values)
-                return [intent.job_id in may_leave for intent in values]
-            case "ended":
-                late = calls.finish(connection, values)
-                return [ending.job_id in late for ending in values]
-            case "accepted":
-                accepted = claims.accept(connection, values)
-                return [accepted[result.job_id] for result in values]
-            case "settled":
-                return [claims.settle(connection, *value) for value in values]
-        raise AssertionError(f"a report of no known kind: {kind}")
+        return WRITES[kind](self._connection, [report.value for report in batch])
 
     def _disconnect(self) -> None:
         if self._connection is not None:

@@ -54,8 +54,10 @@ def new_job(
         run_at=wanted["run_at"],
         expires_at=wanted["expires_at"],
         max_attempts=wanted["max_attempts"] or kind.default_max_attempts,
-        on_unknown=kind.on_unknown or "hold",
-        max_unknown_retries=kind.max_unknown_retries,
+        on_unknown=wanted["on_unknown"] or kind.on_unknown or "hold",
+        max_unknown_retries=(
+            kind.max_unknown_retries if wanted["max_unknown_retries"] is None else wanted["max_unknown_retries"]
+        ),
     )
 
 
@@ -84,10 +86,19 @@ def _validated(document: Any, kinds: Mapping[str, Kind]) -> tuple[dict[str, Any]
 
 
 def _beyond_the_kind(document: Mapping[str, Any], kind: Kind) -> dict[str, Any]:
-    attempts, most = document.get("max_attempts"), kind.settings.maximum_attempts
-    if isinstance(attempts, int) and attempts > most:
-        return {"max_attempts": [f"Must be {most} at most for this kind."]}
-    return {}
+    """What a job may not ask for: more attempts or repeats than its kind, or a repeat that its kind does not want."""
+    told: dict[str, Any] = {}
+    settings = kind.settings
+    for name, most in (
+        ("max_attempts", settings.maximum_attempts),
+        ("max_unknown_retries", settings.max_unknown_retries),
+    ):
+        given = document.get(name)
+        if isinstance(given, int) and given > most:
+            told[name] = [f"Must be {most} at most for this kind."]
+    if document.get("on_unknown") == "retry" and settings.on_unknown != "retry":
+        told["on_unknown"] = ["This kind does not repeat what may have been paid for; hold or fail may be asked for."]
+    return told
 
 
 def _unknown_kind(kinds: Mapping[str, Kind]) -> str:

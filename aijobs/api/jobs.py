@@ -14,7 +14,7 @@ from aijobs.api.auth import Caller, allow
 from aijobs.api.conditional import etag_of, matches
 from aijobs.api.correlation import trace_id
 from aijobs.api.problems import Problem, not_found
-from aijobs.api.render import answer, job_address, job_body, retry_after
+from aijobs.api.render import answer, attempt_body, job_address, job_body, retry_after
 from aijobs.api.service import service
 from aijobs.domain.idempotency import parse_key, request_hash
 from aijobs.domain.jobs import Job
@@ -64,7 +64,7 @@ def create() -> Response:
 def get(job_id: str) -> Response:
     caller = allow("read")
     listing.refuse_query()
-    job = _found(jobs.get(service().db, caller.tenant_id, _uuid(job_id)))
+    job = _found(jobs.get(service().db, caller.tenant_id, job_id_from(job_id)))
     etag = etag_of(job.version)
     headers = {"ETag": etag, "Cache-Control": "private, no-cache", "Vary": "Authorization"} | retry_after(job)
     if matches(request.headers.get("If-None-Match"), etag):
@@ -89,15 +89,15 @@ def cancel(job_id: str) -> Response:
     """Ask for a job's end: 200 if it has ended, now or before, and 202 if its worker has yet to notice."""
     caller = allow("submit")
     listing.refuse_query()
-    job = _found(jobs.request_cancel(service().db, caller.tenant_id, _uuid(job_id)))
+    job = _found(jobs.request_cancel(service().db, caller.tenant_id, job_id_from(job_id)))
     return answer(job_body(job, caller), 200 if job.status.terminal else 202, retry_after(job))
 
 
 def attempts(job_id: str) -> Response:
     caller = allow("read")
     listing.refuse_query()
-    found: list[dict[str, Any]] = _found(jobs.attempts(service().db, caller.tenant_id, _uuid(job_id)))
-    return answer({"data": found})
+    found: list[dict[str, Any]] = _found(jobs.attempts(service().db, caller.tenant_id, job_id_from(job_id)))
+    return answer({"data": [attempt_body(attempt) for attempt in found]})
 
 
 def _idempotency_key() -> str:
@@ -129,7 +129,7 @@ def _replayed(job: Job, caller: Caller, *, same: bool) -> Response:
     return answer(job_body(job, caller), 200 if job.status.terminal else 202, headers)
 
 
-def _uuid(text: str) -> UUID:
+def job_id_from(text: str) -> UUID:
     """An id from an address. A malformed one is answered like an unknown one."""
     if not _UUID.fullmatch(text):
         raise not_found()

@@ -39,6 +39,8 @@ PROBLEMS = {
     "method_not_allowed": ProblemType(405, "This method is not supported here"),
     "request_timeout": ProblemType(408, "The body did not arrive in time", retryable=True),
     "idempotency_key_reused": ProblemType(409, "The Idempotency-Key belongs to another request"),
+    "wrong_status": ProblemType(409, "The job's status does not allow this"),
+    "no_stored_result": ProblemType(409, "No stored answer can be the job's result"),
     "payload_too_large": ProblemType(413, "The body is too large"),
     "unsupported_media_type": ProblemType(415, "The body must be uncompressed application/json"),
     "validation_error": ProblemType(422, "The request is not valid"),

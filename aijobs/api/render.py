@@ -16,6 +16,32 @@ from aijobs.domain.jobs import Job, JobStatus
 RETRY_AFTER_SECONDS = {JobStatus.QUEUED: 1, JobStatus.RUNNING: 1, JobStatus.HELD: 30}
 
 
+_ATTEMPT = ("number", "outcome", "error", "started_at", "finished_at", "worker", "accepted")
+_CALL = (
+    "step",
+    "provider",
+    "model",
+    "stage",
+    "outcome",
+    "sent_at",
+    "first_byte_at",
+    "finished_at",
+    "http_status",
+    "provider_request_id",
+    "provider_cancel",
+    "usage",
+    "cost_basis",
+    "cost_micros",
+    "cost_ceiling_micros",
+)
+
+
+def attempt_body(attempt: Mapping[str, Any]) -> dict[str, Any]:
+    """An attempt and its calls as the API shows them: what happened and what it may cost, and not how we handled it."""
+    calls = [{name: call[name] for name in _CALL} for call in attempt["calls"]]
+    return {name: attempt[name] for name in _ATTEMPT} | {"calls": calls}
+
+
 def answer(document: Any, status: int = 200, headers: Mapping[str, str] | None = None) -> Response:
     """A JSON answer that nobody stores, unless the headers say otherwise."""
     text = json.dumps(document, ensure_ascii=False, separators=(",", ":"), allow_nan=False)

@@ -69,6 +69,8 @@ class JobRequest(Schema):
     run_at = Moment(load_default=None, allow_none=True)
     expires_at = Moment(load_default=None, allow_none=True)
     max_attempts = fields.Integer(strict=True, load_default=None, validate=validate.Range(min=1))
+    on_unknown = fields.String(load_default=None, validate=validate.OneOf(("retry", "hold", "fail")))
+    max_unknown_retries = fields.Integer(strict=True, load_default=None, validate=validate.Range(min=0))
     user_id = fields.String(load_default=None, allow_none=True, validate=validate.Length(1, 255))
     metadata = Metadata(load_default=dict)
 

@@ -39,7 +39,7 @@ class Service:
         db = Database(dsn, application_name=_NAME, max_size=settings.pool_size, wait_seconds=POOL_WAIT_SECONDS)
         return cls(
             settings=settings,
-            kinds=kinds.load(settings),
+            kinds=kinds.import_what_there_is(kinds.load(settings)),
             db=db,
             notifier=Notifier(dsn, application_name=_NAME),
             authenticator=OpenAuthenticator(db) if settings.auth == "open" else KeyAuthenticator(db),

@@ -13,7 +13,7 @@ from typing import Any
 
 import click
 
-from aijobs.cli.jobs import attempt_lines
+from aijobs.cli.job_story import attempt_lines
 from aijobs.cli.stack import Stack
 from aijobs.config import Settings
 

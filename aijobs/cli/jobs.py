@@ -4,15 +4,20 @@ from __future__ import annotations
 
 import dataclasses
 import json
-from typing import Any
 from uuid import UUID
 
 import click
 
+from aijobs import kinds as kinds_
 from aijobs.cli.database import database
+from aijobs.cli.job_story import story
 from aijobs.cli.output import print_rows
-from aijobs.domain.jobs import JobStatus, ListFilter
+from aijobs.config import Settings
+from aijobs.domain.jobs import Job, JobStatus, ListFilter
+from aijobs.kinds.stored import result_json
 from aijobs.store import jobs as store
+from aijobs.store import operators
+from aijobs.store.operators import NoStoredResult, WrongStatus
 
 _TENANT = click.option("--tenant", "tenant_id", type=click.UUID, required=True, help="The tenant's id.")
 _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
@@ -20,7 +25,7 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @click.group()
 def jobs() -> None:
-    """Look at a tenant's jobs, and cancel them."""
+    """Look at a tenant's jobs; cancel, resolve and retry them."""
 
 
 @jobs.command("list")
@@ -54,14 +59,8 @@ def show(job_id: UUID, tenant_id: UUID, as_json: bool) -> None:
     if as_json:
         click.echo(json.dumps(dataclasses.asdict(job) | {"attempts_made": attempts}, default=str))
         return
-    click.echo(
-        f"job {job.id}  {job.status}  kind {job.kind}  created {job.created_at}  finished {job.finished_at or '-'}"
-    )
-    if job.error is not None:
-        click.echo(f"error {job.error['code']} ({job.error['class']}): {job.error['message']}")
-    for attempt in attempts:
-        for line in attempt_lines(attempt):
-            click.echo(line)
+    for line in story(job, attempts):
+        click.echo(line)
 
 
 @jobs.command()
@@ -76,21 +75,52 @@ def cancel(job_id: UUID, tenant_id: UUID) -> None:
     click.echo("it is running and will end as cancelled" if job.status is JobStatus.RUNNING else f"it is {job.status}")
 
 
-def attempt_lines(attempt: dict[str, Any]) -> list[str]:
-    """An attempt and its calls, for a person."""
-    error = attempt["error"]
-    why = "" if error is None else f"  ({error['code']})"
-    lines = [f"  attempt {attempt['number']}  {attempt['outcome'] or 'running'}{why}  by {attempt['worker']}"]
-    for call in attempt["calls"]:
-        usage = call["usage"] or {}
-        tokens = f"{usage.get('input_tokens')} in, {usage.get('output_tokens')} out" if usage else "tokens not reported"
-        lines.append(
-            f"    call {call['step']} to {call['provider']}: {call['outcome'] or call['stage']}, {tokens}{_paid(call)}"
-        )
-    return lines
+@jobs.command()
+@click.argument("job_id", type=click.UUID)
+@click.argument("action", type=click.Choice(["retry", "fail", "cancel", "accept"]))
+@_TENANT
+def resolve(job_id: UUID, action: str, tenant_id: UUID) -> None:
+    """Decide about a held job.
+
+    retry: send it again, which may be paid for twice. fail, cancel: end it. accept: make a stored answer its result.
+    """
+    kinds = kinds_.load(Settings.from_env())
+    with database() as db:
+        try:
+            job = operators.resolve(
+                db,
+                tenant_id,
+                job_id,
+                action,
+                lambda kind, stored: result_json(kinds.get(kind), stored.result, stored.usage),
+            )
+        except WrongStatus as error:
+            raise click.ClickException(f"only a held job can be resolved; this one is {error.status}") from None
+        except NoStoredResult:
+            raise click.ClickException(
+                "no answer is stored that could be its result: use retry, fail or cancel"
+            ) from None
+    _say_what_it_is(job)
 
 
-def _paid(call: dict[str, Any]) -> str:
-    if call["cost_basis"] == "none":
-        return ", not paid for"
-    return ", may have been paid for" if call["outcome"] in (None, "unknown") else ", paid for"
+@jobs.command()
+@click.argument("job_id", type=click.UUID)
+@_TENANT
+def retry(job_id: UUID, tenant_id: UUID) -> None:
+    """Put a failed or cancelled job back in line, with a fresh allowance of attempts.
+
+    Steps whose answers are stored are not paid for again.
+    """
+    with database() as db:
+        try:
+            job = operators.retry(db, tenant_id, job_id)
+        except WrongStatus as error:
+            words = f"only a failed or cancelled job can be tried again; this one is {error.status}"
+            raise click.ClickException(words) from None
+    _say_what_it_is(job)
+
+
+def _say_what_it_is(job: Job | None) -> None:
+    if job is None:
+        raise click.ClickException("this tenant has no such job")
+    click.echo(f"it is {job.status}")

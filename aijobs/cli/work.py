@@ -21,8 +21,13 @@ log = logging.getLogger("aijobs.work")
 @click.command()
 @click.option("--processes", type=click.IntRange(1, 1000), help="Worker processes (AIJOBS_PROCESSES).")
 @click.option("--threads", type=click.IntRange(1, 1000), help="Job slots in each process (AIJOBS_THREADS).")
+@click.option(
+    "--isolated",
+    type=click.IntRange(0, 1000),
+    help="Processes with one slot each, for kinds with isolate = true. Default: 1 if there is such a kind.",
+)
 @click.option("--queue", "queues", multiple=True, help="Serve only this queue; may be repeated. Default: all queues.")
-def work(processes: int | None, threads: int | None, queues: tuple[str, ...]) -> None:
+def work(processes: int | None, threads: int | None, isolated: int | None, queues: tuple[str, ...]) -> None:
     """Run worker processes in the foreground.
 
     SIGTERM and Ctrl-C drain: running attempts may finish until the drain deadline. A second one hurries. Exit status: 0
@@ -36,7 +41,7 @@ def work(processes: int | None, threads: int | None, queues: tuple[str, ...]) ->
         log.warning("%s", warning)
     settings.require_database_url()
     _check_configuration(settings)
-    sys.exit(supervise(settings, list(queues) or None))
+    sys.exit(supervise(settings, list(queues) or None, isolated))
 
 
 def _leave(number: int, frame: FrameType | None) -> None:
@@ -44,8 +49,12 @@ def _leave(number: int, frame: FrameType | None) -> None:
     sys.exit(0)
 
 
-def supervise(settings: Settings, queues: list[str] | None = None) -> int:
+def supervise(settings: Settings, queues: list[str] | None = None, isolated: int | None = None) -> int:
     """Run the supervisor until it is stopped; its exit status."""
+    isolating = sorted(kind.name for kind in settings.kinds.values() if kind.isolate)
+    isolated = bool(isolating) if isolated is None else isolated
+    if isolating and not isolated:
+        log.warning("nobody here runs the isolated kinds: %s", ", ".join(isolating))
     _check_that_workers_is_ours()
     from workers import reaper, worker
     from workers.supervisor import Supervisor
@@ -58,6 +67,7 @@ def supervise(settings: Settings, queues: list[str] | None = None) -> int:
     )
     return Supervisor(
         processes=settings.processes,
+        isolated=isolated,
         drain_seconds=settings.drain_seconds,
         hang_seconds=settings.lease_seconds,
         run_child=lambda child: worker.run(settings, child, queues=queues),

@@ -45,7 +45,10 @@ class Claim:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class DeadAttempt:
-    """A running job whose worker is gone or silent, locked by the reaper. `sent`: a provider may have the request."""
+    """A running job whose worker is gone or silent, locked by the reaper. `sent`: a provider may have the request.
+
+    `askable`: the provider can be asked what became of it. `deduplicated`: it does the same request only once.
+    """
 
     job_id: UUID
     run_token: UUID
@@ -54,6 +57,8 @@ class DeadAttempt:
     queue: str
     allowance: Allowance
     sent: bool
+    askable: bool
+    deduplicated: bool
     cancel_requested: bool
     expired: bool
 

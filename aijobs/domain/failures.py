@@ -22,6 +22,8 @@ class Failure:
     `code` is a stable slug for programs; `message` a short sentence without prompts, results or secrets.
     `refused` says that the provider answered that it did not take the work (429, 503, 529, a shut gate), so that the
     attempt is not counted against `max_attempts`. `retry_after_seconds` is the provider's own wish, already bounded.
+    `askable`: the provider can still be asked what became of the call, so that no policy need speak yet.
+    `deduplicated`: it does the same request only once, so that a repeat costs nothing.
     """
 
     error_class: ErrorClass
@@ -29,6 +31,8 @@ class Failure:
     message: str
     refused: bool = False
     retry_after_seconds: float | None = None
+    askable: bool = False
+    deduplicated: bool = False
 
 
 @dataclass(frozen=True, slots=True)

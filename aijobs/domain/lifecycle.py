@@ -20,6 +20,11 @@ class Verb(StrEnum):
     SETTLE_CANCEL = "settle_cancel"  # a running job whose cancel was asked for ends
     CANCEL = "cancel"  # the client's wish: at once for a waiting job, a mark on a running one
     EXPIRE = "expire"  # expires_at has come for a waiting job
+    WAKE = "wake"  # a paid answer came late
+    RESOLVE_RETRY = "resolve_retry"  # a person says of a held job: repeat it
+    RESOLVE_FAIL = "resolve_fail"  # ... that it is over
+    RESOLVE_ACCEPT = "resolve_accept"  # ... that a stored answer is its result
+    RETRY_ENDED = "retry_ended"  # a person wants a failed or cancelled job tried again: a new stay
 
 
 _Q, _R, _H = JobStatus.QUEUED, JobStatus.RUNNING, JobStatus.HELD
@@ -36,6 +41,12 @@ TRANSITIONS: dict[tuple[JobStatus, Verb], JobStatus] = {
     (_R, Verb.CANCEL): _R,
     (_H, Verb.CANCEL): _C,
     (_H, Verb.EXPIRE): _F,
+    (_H, Verb.WAKE): _Q,
+    (_H, Verb.RESOLVE_RETRY): _Q,
+    (_H, Verb.RESOLVE_FAIL): _F,
+    (_H, Verb.RESOLVE_ACCEPT): _S,
+    (_F, Verb.RETRY_ENDED): _Q,
+    (_C, Verb.RETRY_ENDED): _Q,
 }
 # With cancel_requested set, a running job has one way left.
 TRANSITIONS_WHEN_CANCEL_REQUESTED: dict[tuple[JobStatus, Verb], JobStatus] = {(_R, Verb.SETTLE_CANCEL): _C}

@@ -3,6 +3,8 @@
 The unknown policy is here. An outcome is *unknown* when the provider may have received the request and nobody can say
 whether it did the work: repeating may pay twice, and failing may throw away what was paid for. So it is never guessed;
 the job's own `on_unknown` says whether to repeat (a bounded number of times), to hold the job for a person, or to fail.
+Before it is asked, whoever may know is: a provider that can say what became of the call, or that does the same request
+only once however often it is sent.
 """
 
 from __future__ import annotations
@@ -16,8 +18,8 @@ from aijobs.domain.failures import ErrorClass, Failure
 # A worker that dies before it sends anything costs no money, so such deaths are not counted against max_attempts; but a
 # job that kills each worker it meets must end all the same.
 MAX_UNSENT_DEATHS = 10
-# Jobs behind a shut provider gate look again after about this long.
-GATE_SECONDS = 60.0
+# A job that met a shut gate is back in line after about this long, and is left there until the gate opens.
+GATE_SECONDS = 5.0
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,10 +71,24 @@ def after_failure(job: Allowance, failure: Failure, backoff: Backoff, jitter: fl
                 return Fail("attempts_exhausted")
             return Retry(_delay(job, failure, backoff, jitter), counted)
         case ErrorClass.UNKNOWN:
-            return _after_unknown(job, _delay(job, failure, backoff, jitter))
+            return _after_unknown(
+                job,
+                _delay(job, failure, backoff, jitter),
+                askable=failure.askable,
+                deduplicated=failure.deduplicated,
+                counted=not failure.refused,
+            )
 
 
-def after_death(job: Allowance, *, sent: bool, backoff: Backoff, jitter: float) -> Decision:
+def after_death(
+    job: Allowance,
+    *,
+    sent: bool,
+    backoff: Backoff,
+    jitter: float,
+    askable: bool = False,
+    deduplicated: bool = False,
+) -> Decision:
     """What follows the death, or the silence, of the worker that held the job.
 
     The first repeat after a death is immediate: the worker was most likely just stopped. Later ones back off, so that a
@@ -81,13 +97,19 @@ def after_death(job: Allowance, *, sent: bool, backoff: Backoff, jitter: float) 
     deaths_before = job.unsent_deaths + job.unknown_retries
     delay = 0.0 if deaths_before == 0 else _spaced(deaths_before, backoff, jitter)
     if sent:
-        return _after_unknown(job, delay)
+        return _after_unknown(job, delay, askable=askable, deduplicated=deduplicated)
     if job.unsent_deaths + 1 >= MAX_UNSENT_DEATHS:
         return Fail("worker_lost", counted=False)
     return Retry(delay, counted=False, unsent_death=True)
 
 
-def _after_unknown(job: Allowance, delay_seconds: float) -> Decision:
+def _after_unknown(
+    job: Allowance, delay_seconds: float, *, askable: bool, deduplicated: bool, counted: bool = True
+) -> Decision:
+    if askable:  # the next attempt asks and sends nothing, so that it is made even when the attempts are used up
+        return Retry(delay_seconds, counted)
+    if deduplicated and not _used_up(job):
+        return Retry(delay_seconds, counted)
     if job.on_unknown == "fail":
         return Fail("outcome_unknown")
     if job.on_unknown == "hold":
@@ -96,7 +118,7 @@ def _after_unknown(job: Allowance, delay_seconds: float) -> Decision:
         return Fail("attempts_exhausted")
     if job.unknown_retries >= job.max_unknown_retries:
         return Hold("outcome_unknown")
-    return Retry(delay_seconds, counted=True, unknown=True)
+    return Retry(delay_seconds, counted, unknown=True)
 
 
 def _used_up(job: Allowance) -> bool:

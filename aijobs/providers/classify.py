@@ -38,6 +38,7 @@ _REFUSED = _Meaning(_P, "provider_refused_request", "The provider refuses this r
 _TOO_LONG = _Meaning(_P, "context_length_exceeded", "The request is longer than the model's context.")
 _FILTERED = _Meaning(_P, "content_filtered", "The provider's filter refuses this content.")
 _PROXY_DENIED = _Meaning(_P, "proxy_denied", "The proxy demands credentials.")
+_NOT_READ = _Meaning(_T, "request_not_read", "The provider says that it did not get the whole request.")
 _FAILED = _Meaning(_U, "provider_error", "The provider failed; whether it did the work is not known.")
 
 # The statuses whose meaning differs from their hundred's. `refused`: the provider says that it did not take the work.
@@ -72,15 +73,20 @@ _BY_NAME: dict[str, _Meaning] = {
     "organization_usage_limit_exceeded": _QUOTA,
     "billing_hard_limit_reached": _QUOTA,
     "billing_error": _NO_MONEY,
+    "organization_on_hold": _NO_MONEY,
+    "enforced_spend_limit_reached": _QUOTA,
+    "contract_spend_limit_reached": _QUOTA,
     "invalid_api_key": _KEY_REJECTED,
     "authentication_error": _KEY_REJECTED,
     "rate_limit_exceeded": _RATE,
     "rate_limit_error": _RATE,
     "slow_down": _RATE,
+    "ramp_limit_exceeded": _RATE,
     "server_is_overloaded": _OVERLOADED,
     "overloaded_error": _OVERLOADED,
     "service_unavailable_error": _OVERLOADED,
     "unavailable_error": _Meaning(_T, "provider_overloaded", "The provider is loading its model.", refused=True),
+    "request_body_timeout": _NOT_READ,
     "invalid_request_error": _REFUSED,
     "invalid_prompt": _REFUSED,
     "context_length_exceeded": _TOO_LONG,
@@ -116,7 +122,9 @@ def of_response(
     meaning = _by_status(status)
     named = _named(body)
     # A name makes the status more exact and does not overrule it: OpenAI calls a bad key an invalid request as well.
-    if named is not None and (named.error_class is meaning.error_class or _is_about_account(named, status)):
+    if named is not None and (
+        named.error_class is meaning.error_class or _is_about_account(named, status) or named is _NOT_READ
+    ):
         meaning = named
     words = f"HTTP {status}. {meaning.words}"
     if meaning.error_class is _P and (said := quotable(_sentence(body), private)):
@@ -164,9 +172,14 @@ def _by_status(status: int) -> _Meaning:
 
 
 def _named(body: Any) -> _Meaning | None:
-    """What the names in an error body mean. A code is more exact than a type, a gate more urgent than both."""
+    """What the names in an error body mean. A code is more exact than a type, a gate more urgent than both.
+
+    Anthropic's code stands in the details.
+    """
     error = _error(body)
-    names = (error.get("code"), error.get("type"))
+    details = error.get("details")
+    named = details.get("error_code") if isinstance(details, dict) else None
+    names = (named, error.get("code"), error.get("type"))
     meanings = [_BY_NAME[name] for name in names if isinstance(name, str) and name in _BY_NAME]
     gates = [meaning for meaning in meanings if meaning.error_class is _G]
     return next(iter(gates or meanings), None)

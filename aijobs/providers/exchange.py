@@ -43,6 +43,7 @@ class Exchange:
         self._sent_at: float | None = None
         self._first_byte_at: float | None = None
         self._waited_for: threading.Event | None = None
+        self._followed_by: Exchange | None = None
 
     @property
     def reason(self) -> str | None:
@@ -71,6 +72,35 @@ class Exchange:
                     self._socket.shutdown(socket.SHUT_RDWR)
             if self._waited_for is not None:
                 self._waited_for.set()
+            follower = self._followed_by
+        if follower is not None:
+            follower.abort(reason)
+
+    def follow_up(self) -> Exchange:
+        """Another exchange of the same call, such as to fetch what the first one left at the provider.
+
+        It needs no leave to send, has the same deadline, and is ended whenever this one is. One at a time.
+        """
+        follower = Exchange(self.deadline_at - elapsed(), lambda: None)
+        with self._lock:
+            self._followed_by = follower
+            reason = self._reason
+        if reason is not None:
+            follower.abort(reason)
+        return follower
+
+    def pause(self, seconds: float) -> None:
+        """Wait, for so long at most, until the deadline, or until the exchange is ended: `reason` then says so."""
+        ended = threading.Event()
+        with self._lock:
+            if self._reason is not None:
+                return
+            self._waited_for = ended
+        ended.wait(max(0.0, min(seconds, self.deadline_at - elapsed())))
+        with self._lock:
+            self._waited_for = None
+        if elapsed() >= self.deadline_at:
+            self.abort("deadline")
 
     def check(self) -> None:
         """Raise NotSent if the exchange was ended, or is past its deadline, while nothing had been sent."""

@@ -4,32 +4,27 @@ The reply is always asked for as a stream: it shows progress, and its end is mar
 each choice has finished and the end mark `[DONE]` was seen. Some compatible servers leave it out; then a body whose end
 is framed (chunked, or with a length) is complete too, while a connection that just closed proves nothing. A server that
 ignores `stream` and answers with one JSON document is understood as well: half a document does not parse.
+
+With `stored = true` the provider keeps each completion under our key, so that one whose reply was lost can be found.
 """
 
 from __future__ import annotations
 
-import json
-import re
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
 from typing import Any
 
 from aijobs.config import ProviderSettings
 from aijobs.domain.failures import ErrorClass, Failure, Usage
-from aijobs.errors import ConfigError, ProviderError
+from aijobs.errors import ProviderError
 from aijobs.providers import classify, reply_json
-from aijobs.providers.base import Reply
+from aijobs.providers.base import AskBy, Lost, Reply, Request
+from aijobs.providers.endpoint import Endpoint, error_of, failure_of_status, header_safe
 from aijobs.providers.exchange import Exchange
-from aijobs.providers.quoting import texts_in
+from aijobs.providers.openai_stored import find_completion, kept_under
 from aijobs.providers.reply_text import ReplyText, TextTooLarge
 from aijobs.providers.sse import EventTooLarge, read_events
-from aijobs.providers.transport import HttpReply, ReplyTooLarge, TransportFailure, post
-
-# Errors come as small documents; of a gateway's page no more is read than that.
-_ERROR_BYTES = 65536
-# OpenAI takes no longer ones; and a step's name, which may be part of it, is any text.
-_REQUEST_ID_CHARACTERS = 512
+from aijobs.providers.transport import HttpReply, ReplyTooLarge, TransportFailure
 
 
 class OpenAIChat:
@@ -37,52 +32,51 @@ class OpenAIChat:
 
     def __init__(self, provider: ProviderSettings, api_key: str | None) -> None:
         """Raises ConfigError for a key that no header can carry."""
-        if api_key is not None and not re.fullmatch(r"[\x21-\x7e]+", api_key):
-            raise ConfigError([f"the key of [providers.{provider.name}] has characters that no header can carry."])
-        self._provider = provider
-        self._api_key = api_key
-        self._url = provider.base_url.rstrip("/") + "/chat/completions"
+        self._endpoint = Endpoint(provider, api_key)
+
+    @property
+    def ask_by(self) -> AskBy | None:
+        return "key" if self._endpoint.provider.stored else None
+
+    def chat_body(self, wanted: Mapping[str, Any]) -> dict[str, Any]:
+        """A chat completion's body is what other adapters translate from."""
+        return dict(wanted)
 
     def call(
         self,
-        body: Mapping[str, Any],
+        request: Request,
         *,
         exchange: Exchange,
-        client_request_id: str,
         on_delta: Callable[[str], None] | None = None,
+        on_operation: Callable[[str], None] | None = None,
     ) -> Reply:
         """See base.Adapter.call."""
         # No other stream option: many compatible servers refuse those they do not know.
-        request = {**body, "stream": True, "stream_options": {"include_usage": True}}
+        body = {**request.body, "stream": True, "stream_options": {"include_usage": True}}
+        if self._endpoint.provider.stored:
+            body |= kept_under(request.dedupe_key, request.body)
         try:
-            with post(
-                self._url,
-                headers=self._headers(client_request_id),
-                body=json.dumps(request).encode(),
+            with self._endpoint.send(
+                "POST",
+                "/chat/completions",
+                document=body,
+                headers={"X-Client-Request-Id": header_safe(request.client_request_id)},
                 exchange=exchange,
-                connect_seconds=self._provider.connect_seconds,
-                read_seconds=self._provider.read_seconds,
-                max_reply_bytes=self._provider.max_reply_bytes,
-                proxy=self._provider.proxy,
             ) as reply:
-                text = ReplyText(self._provider.max_reply_bytes)
-                return _Reading(reply, exchange, on_delta, self._private(body), text).read()
+                text = ReplyText(self._endpoint.provider.max_reply_bytes)
+                return _Reading(reply, exchange, on_delta, self._endpoint.private(request.body), text).read()
         except TransportFailure as failure:
-            raise ProviderError(classify.of_transport(failure, exchange), phase=exchange.phase) from failure
+            raise error_of(classify.of_transport(failure, exchange), exchange) from failure
 
-    def _headers(self, client_request_id: str) -> dict[str, str]:
-        headers = {
-            "Content-Type": "application/json",
-            "Accept": "text/event-stream, application/json",
-            "X-Client-Request-Id": re.sub(r"[^\x21-\x7e]", "_", client_request_id)[:_REQUEST_ID_CHARACTERS],
-        }
-        return headers if self._api_key is None else headers | {"Authorization": f"Bearer {self._api_key}"}
+    def ask(self, lost: Lost, *, exchange: Exchange, on_delta: Callable[[str], None] | None = None) -> Reply:
+        """See base.Adapter.ask."""
+        reply, completion = find_completion(self._endpoint, lost, exchange)
+        text = ReplyText(self._endpoint.provider.max_reply_bytes)
+        private = self._endpoint.private(lost.request.body)
+        return _Reading(reply, exchange, on_delta, private, text).read_stored(completion)
 
-    def _private(self, body: Mapping[str, Any]) -> Iterator[str]:
-        """What no message may repeat."""
-        if self._api_key is not None:
-            yield self._api_key
-        yield from texts_in({name: value for name, value in body.items() if name != "model"})
+    def cancel(self, operation_id: str, *, exchange: Exchange) -> bool | None:
+        return None
 
 
 @dataclass(slots=True)
@@ -102,7 +96,7 @@ class _Reading:
 
     def read(self) -> Reply:
         if self.reply.status != 200:
-            raise self._error_status()
+            raise self._error(failure_of_status(self.reply, self.private))
         try:
             if "event-stream" in self.reply.headers.get("Content-Type", "").lower():
                 self._read_stream()
@@ -113,6 +107,17 @@ class _Reading:
             raise self._unknown("reply_too_large", f"The reply is too large: {error}.") from error
         except TransportFailure as failure:
             raise self._error(classify.of_transport(failure, self.exchange)) from failure
+        return self._result()
+
+    def read_stored(self, completion: Mapping[str, Any]) -> Reply:
+        """A completion that the provider has kept."""
+        try:
+            self._take_document(completion, "message")
+            self._show(self.text.flush())
+        except TextTooLarge as error:
+            raise self._unknown("reply_too_large", f"The reply is too large: {error}.") from error
+        if not self._complete():
+            raise self._unknown("unexpected_reply", "The provider's answer has no finished choice.")
         return self._result()
 
     def _read_stream(self) -> None:
@@ -143,6 +148,9 @@ class _Reading:
             raise self._unknown("malformed_reply", "The provider's answer is not JSON.") from error
         if not isinstance(document, dict):
             raise self._unknown("unexpected_reply", "The provider's answer is not a JSON object.")
+        self._take_document(document, part)
+
+    def _take_document(self, document: Mapping[str, Any], part: str) -> None:
         if document.get("error"):
             had_output = bool(self.text or self.finished)
             failure = classify.of_error_in_reply(document, had_output=had_output, private=self.private)
@@ -193,31 +201,17 @@ class _Reading:
             provider_operation_id=self.completion_id,
         )
 
-    def _error_status(self) -> ProviderError:
-        taken = bytearray()
-        try:
-            for piece in self.reply.pieces():
-                taken += piece
-                if len(taken) >= _ERROR_BYTES:
-                    break
-        except (TransportFailure, ReplyTooLarge):
-            pass  # the status, which came whole, then says what it can
-        body = reply_json.parse_or_none(bytes(taken))
-        now = datetime.now(UTC)
-        status, headers = self.reply.status, self.reply.headers
-        return self._error(classify.of_response(status, headers, body, now, private=self.private))
-
     def _unknown(self, code: str, words: str) -> ProviderError:
         return self._error(Failure(ErrorClass.UNKNOWN, code, words))
 
     def _error(self, failure: Failure) -> ProviderError:
-        return ProviderError(
+        return error_of(
             failure,
-            phase=self.exchange.phase,
-            http_status=self.reply.status,
-            provider_request_id=self._request_id(),
-            provider_operation_id=self.completion_id,
-            usage=None if self.usage == Usage() else self.usage,
+            self.exchange,
+            self.reply,
+            request_id=self._request_id(),
+            operation_id=self.completion_id,
+            usage=self.usage,
         )
 
     def _request_id(self) -> str | None:

@@ -5,10 +5,18 @@ from __future__ import annotations
 from collections.abc import Callable
 
 from aijobs.config import ProviderSettings, Settings, provider_api_key
+from aijobs.providers.anthropic import Anthropic
 from aijobs.providers.base import Adapter
+from aijobs.providers.http import Http
 from aijobs.providers.openai_chat import OpenAIChat
+from aijobs.providers.openai_responses import OpenAIResponses
 
-_ADAPTERS: dict[str, Callable[[ProviderSettings, str | None], Adapter]] = {"openai-chat": OpenAIChat}
+_ADAPTERS: dict[str, Callable[[ProviderSettings, str | None], Adapter]] = {
+    "openai-chat": OpenAIChat,
+    "openai-responses": OpenAIResponses,
+    "anthropic": Anthropic,
+    "http": Http,
+}
 
 
 def build_adapter(settings: Settings, name: str) -> Adapter:

@@ -65,6 +65,29 @@ def usage(reported: Any) -> Usage | None:
     return None if found == Usage() else found
 
 
+def any_usage(reported: Any) -> Usage:
+    """The tokens of a `usage` in whichever of the known forms; an empty one if there is none.
+
+    Anthropic's input tokens are those beside the cache's, which are added: a Usage counts all that was read.
+    """
+    chat = usage(reported)
+    if chat is not None or not isinstance(reported, dict):
+        return chat or Usage()
+    cached = _tokens(reported.get("cache_read_input_tokens"))
+    if cached is None:
+        cached = _tokens(_part(reported, "input_tokens_details").get("cached_tokens"))
+    beside = [reported.get(name) for name in ("cache_creation_input_tokens", "cache_read_input_tokens")]
+    read = _tokens(reported.get("input_tokens"))
+    return Usage(
+        input_tokens=None if read is None else read + sum(_tokens(part) or 0 for part in beside),
+        output_tokens=_tokens(reported.get("output_tokens")),
+        cached_tokens=_tokens(_part(reported, "input_tokens_details").get("cached_tokens"))
+        if cached is None
+        else cached,
+        reasoning_tokens=_tokens(_part(reported, "output_tokens_details").get("reasoning_tokens")),
+    )
+
+
 def _part(reported: Mapping[str, Any], name: str) -> Mapping[str, Any]:
     part = reported.get(name)
     return part if isinstance(part, dict) else {}

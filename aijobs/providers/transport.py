@@ -1,6 +1,6 @@
-"""One POST to a provider: no redirects, no retries, no proxies of the environment, everything bounded.
+"""One request to a provider: no redirects, no retries, no proxies of the environment, everything bounded.
 
-`post` sends and returns the reply's head; its body is read in pieces as they come. Every failure leaves as NotSent
+`send` sends and returns the reply's head; its body is read in pieces as they come. Every failure leaves as NotSent
 (ended from outside before anything could have been received), as ReplyTooLarge, or as TransportFailure with the phase.
 """
 
@@ -91,18 +91,19 @@ class HttpReply:
 
 
 @contextmanager
-def post(
+def send(
+    method: str,
     url: str,
     *,
     headers: Mapping[str, str],
-    body: bytes,
+    body: bytes | None,
     exchange: Exchange,
     connect_seconds: float,
     read_seconds: float,
     max_reply_bytes: int,
     proxy: str | None = None,
 ) -> Iterator[HttpReply]:
-    """Send one POST and give its reply. Whatever happens inside, the connection is closed at the end.
+    """Send one request and give its reply. Whatever happens inside, the connection is closed at the end.
 
     `read_seconds` bounds each wait for the other side, be it to send or to take bytes; `connect_seconds` those for an
     address, for TLS and for a proxy. Raises NotSent, TransportFailure, and what the exchange's `before_send` raises.
@@ -112,7 +113,7 @@ def post(
     try:
         watchdog.watch(exchange)
         timeout = Timeout(connect=connect_seconds, read=read_seconds)
-        response = _send(url, headers, body, timeout, proxy, exchange)
+        response = _send(method, url, headers, body, timeout, proxy, exchange)
         yield HttpReply(response, exchange, max_reply_bytes)
     finally:
         watchdog.forget(exchange)
@@ -123,11 +124,18 @@ def post(
 
 
 def _send(
-    url: str, headers: Mapping[str, str], body: bytes, timeout: Timeout, proxy: str | None, exchange: Exchange
+    method: str,
+    url: str,
+    headers: Mapping[str, str],
+    body: bytes | None,
+    timeout: Timeout,
+    proxy: str | None,
+    exchange: Exchange,
 ) -> requests.Response:
     refusal: Exception
     try:
-        return _session().post(
+        return _session().request(
+            method,
             url,
             data=body,
             # A compressed stream that is cut ends without an error.

@@ -1,4 +1,7 @@
-"""What the simulator was asked and what it would have been paid for. It never holds a prompt or an answer."""
+"""What the simulator was asked and what it would have been paid for: that never holds a prompt or an answer.
+
+And, apart from it, the answers that a client asked to be stored.
+"""
 
 from __future__ import annotations
 
@@ -6,10 +9,13 @@ import threading
 from collections import OrderedDict, deque
 from dataclasses import asdict, dataclass
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, Generic, TypeVar
 
+_Item = TypeVar("_Item")
 # At about 400 bytes a record this is 40 MB: enough for the longest load test, and bounded.
 _MOST_RECORDS = 100_000
+# What a provider stores for a month: the last answers that a test, or a job that asks late, can come back for.
+_MOST_KEPT = 10_000
 
 
 @dataclass(slots=True, eq=False)
@@ -115,6 +121,26 @@ class Records:
         if len(self._by_marker) > self._most:
             self._by_marker.popitem(last=False)
         return tally
+
+
+class Kept(Generic[_Item]):
+    """What a client asked to be stored, by id: the last of it. To be used from the event loop only."""
+
+    def __init__(self, most: int = _MOST_KEPT) -> None:
+        self._most = most
+        self._items: OrderedDict[str, _Item] = OrderedDict()
+
+    def put(self, name: str, item: _Item) -> None:
+        self._items[name] = item
+        if len(self._items) > self._most:
+            self._items.popitem(last=False)
+
+    def get(self, name: str) -> _Item | None:
+        return self._items.get(name)
+
+    def all(self) -> list[_Item]:
+        """Oldest first."""
+        return list(self._items.values())
 
 
 def now() -> str:

@@ -11,13 +11,17 @@ from typing import Any
 from aijobs.simulator.answers import MODELS, encode
 from aijobs.simulator.chat import Chat
 from aijobs.simulator.errors import by_status
+from aijobs.simulator.messages import Messages
 from aijobs.simulator.options import Options
+from aijobs.simulator.plain import Plain
 from aijobs.simulator.records import Records
 from aijobs.simulator.reply import Reply
+from aijobs.simulator.responses import Responses
 from aijobs.simulator.wire import BadRequest, Connection, Ended, Head
 
 # A load test connects hundreds at once; the kernel lowers this to its own bound (net.core.somaxconn).
 _BACKLOG = 4096
+_COMPLETION = "/v1/chat/completions/"
 _ABOUT = {"name": "aijobs simulator", "about": "A test and demo tool. No model runs here; it is not a provider."}
 
 
@@ -28,6 +32,9 @@ class Service:
         self._options = options
         self._records = records
         self._chat = Chat(options, records)
+        self._responses = Responses(options, records)
+        self._plain = Plain(options, records)
+        self._messages = Messages(options, records)
         self._tasks: set[asyncio.Task[None]] = set()
         self._started = int(time.time())
 
@@ -81,6 +88,14 @@ class Service:
             return False
         if (head.method, head.path) == ("POST", "/v1/chat/completions"):
             return await self._chat.answer(connection, head, body)
+        if (head.method, head.path) == ("POST", "/v1/responses"):
+            return await self._responses.answer(connection, head, body)
+        if (head.method, head.path) == ("POST", "/v1/plain"):
+            return await self._plain.answer(connection, head, body)
+        if (head.method, head.path) == ("POST", "/v1/messages"):
+            return await self._messages.answer(connection, head, body)
+        if head.path.startswith("/v1/responses/"):
+            return await self._responses.answer_about(connection, head)
         status, document = self._page(head)
         reply = Reply(connection, head)
         await reply.whole(status, {}, encode(document) + b"\n")
@@ -92,6 +107,11 @@ class Service:
                 return 200, _ABOUT
             case "GET", "/v1/models":
                 return 200, {"object": "list", "data": [self._model(name) for name in MODELS]}
+            case "GET", "/v1/chat/completions":
+                return 200, self._chat.list_stored(head.query)
+            case "GET", path if path.startswith(_COMPLETION):
+                stored = self._chat.get_stored(path.removeprefix(_COMPLETION))
+                return (404, by_status(404).body()) if stored is None else (200, stored)
             case "GET", "/simulator/stats":
                 return 200, self._records.stats()
             case "GET", "/simulator/calls":

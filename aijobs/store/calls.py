@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 from uuid import UUID
@@ -14,7 +14,10 @@ from aijobs.store.db import Connection, fetch_all, fetch_one
 
 @dataclass(frozen=True, slots=True)
 class Intent:
-    """A request about to leave. `request_hash` is SHA-256 over provider, model and body."""
+    """A request about to leave. `request_hash` is SHA-256 over provider, model and body.
+
+    `ask_by` says how the provider can be asked about it if its answer is lost: operation, key, repeat or not at all.
+    """
 
     job_id: UUID
     run_token: UUID
@@ -22,6 +25,8 @@ class Intent:
     provider: str
     model: str | None
     request_hash: bytes
+    dedupe_key: str | None = None
+    ask_by: str | None = None
 
 
 def mark_sent(connection: Connection, intents: Sequence[Intent]) -> frozenset[UUID]:
@@ -40,6 +45,8 @@ def mark_sent(connection: Connection, intents: Sequence[Intent]) -> frozenset[UU
             "providers": [intent.provider for intent in intents],
             "models": [intent.model for intent in intents],
             "request_hashes": [intent.request_hash for intent in intents],
+            "dedupe_keys": [intent.dedupe_key for intent in intents],
+            "ask_bys": [intent.ask_by for intent in intents],
         },
     )
     return frozenset(row["job_id"] for row in rows)
@@ -65,36 +72,117 @@ class CallEnding:
     usage: Usage | None = None
     error: dict[str, str] | None = None
     result: Any = None
+    provider_cancel: str = "not_sent"
 
 
-def finish(connection: Connection, endings: Sequence[CallEnding]) -> frozenset[UUID]:
-    """Record how calls ended; the jobs whose answer came late, after their attempt was closed. Safe to repeat.
+@dataclass(frozen=True, slots=True)
+class Finished:
+    """What became of a report. `late`: its attempt had been closed; `woken`: the queue of a job it brought back."""
 
-    Source: sql/calls/finish.sql.
+    late: bool = False
+    woken: str | None = None
+
+
+def finish(connection: Connection, endings: Sequence[CallEnding]) -> dict[tuple[UUID, str], Finished]:
+    """Record how calls ended, by job and step. Safe to repeat: what is known already is left as it is.
+
+    Sources: sql/calls/finish.sql for those that are open, finish_late.sql for those that were closed before.
     """
     rows = fetch_all(connection, "calls/finish", {"endings": json.dumps([_row(ending) for ending in endings])})
-    return frozenset(row["job_id"] for row in rows if row["late"])
+    finished = {(row["job_id"], row["step"]): Finished() for row in rows}
+    for ending in endings:
+        if (ending.job_id, ending.step) not in finished:
+            finished[ending.job_id, ending.step] = finish_late(connection, ending, offered=False)
+    return finished
+
+
+def finish_late(connection: Connection, ending: CallEnding, *, offered: bool) -> Finished:
+    """Record what became of a call that was closed as unknown. Source: sql/calls/finish_late.sql.
+
+    `offered`: the answer is already in the hands of the attempt that asked for it.
+    """
+    row = fetch_one(
+        connection,
+        "calls/finish_late",
+        _row(ending)
+        | {
+            "offered": offered,
+            "error": None if ending.error is None else json.dumps(ending.error),
+            "result": None if ending.result is None else json.dumps(ending.result),
+        },
+    )
+    return Finished() if row is None else Finished(late=True, woken=row["queue"])
 
 
 @dataclass(frozen=True, slots=True)
 class Stored:
-    """A result that an earlier attempt paid for."""
+    """An answer that an earlier attempt has paid for, as it was stored."""
 
     attempt: int
     result: Any
     usage: Usage
 
 
-def find_stored(connection: Connection, job_id: UUID, step: str, request_hash: bytes) -> Stored | None:
-    """The result that an earlier attempt of this job has for the same step and request.
+@dataclass(frozen=True, slots=True)
+class LostCall:
+    """A call of an earlier attempt whose answer was lost, and that the provider can be asked about."""
 
-    Source: sql/calls/find_stored.sql.
-    """
-    row = fetch_one(connection, "calls/find_stored", {"job_id": job_id, "step": step, "request_hash": request_hash})
+    attempt: int
+    run_token: UUID
+    operation_id: str | None
+    dedupe_key: str | None
+    age_seconds: float
+
+
+@dataclass(frozen=True, slots=True)
+class Earlier:
+    """What earlier attempts left of a step. `rejected` counts the answers that the handler refused."""
+
+    stored: Stored | None = None
+    lost: LostCall | None = None
+    rejected: int = 0
+
+
+def find_earlier(connection: Connection, job_id: UUID, step: str, request_hash: bytes) -> Earlier:
+    """What earlier attempts of this job left of the same step and request. Source: sql/calls/find_earlier.sql."""
+    row = fetch_one(connection, "calls/find_earlier", {"job_id": job_id, "step": step, "request_hash": request_hash})
     if row is None:
-        return None
-    usage = Usage(row["input_tokens"], row["output_tokens"], row["cached_tokens"], row["reasoning_tokens"])
-    return Stored(row["attempt"], row["result"], usage)
+        raise AssertionError("calls/find_earlier always has one row")
+    stored = lost = None
+    if row["stored_attempt"] is not None:
+        stored = Stored(row["stored_attempt"], row["result"], usage_from(row))
+    if row["lost_attempt"] is not None:
+        lost = LostCall(
+            row["lost_attempt"],
+            row["lost_run_token"],
+            row["provider_operation_id"],
+            row["dedupe_key"],
+            row["age_seconds"],
+        )
+    return Earlier(stored, lost, row["rejected"])
+
+
+def usage_from(row: Mapping[str, Any]) -> Usage:
+    """The tokens of a call's row."""
+    return Usage(row["input_tokens"], row["output_tokens"], row["cached_tokens"], row["reasoning_tokens"])
+
+
+def note_operation(connection: Connection, job_id: UUID, run_token: UUID, step: str, operation_id: str) -> bool:
+    """Record the provider's id for a call under way. Safe to repeat. Source: sql/calls/note_operation.sql."""
+    parameters = {"job_id": job_id, "run_token": run_token, "step": step, "operation_id": operation_id}
+    return fetch_one(connection, "calls/note_operation", parameters) is not None
+
+
+def note_asked(connection: Connection, job_id: UUID, run_token: UUID, step: str, provider_cancel: str) -> None:
+    """Record that the provider was asked about a lost call in vain. Source: sql/calls/note_asked.sql."""
+    parameters = {"job_id": job_id, "run_token": run_token, "step": step, "provider_cancel": provider_cancel}
+    fetch_one(connection, "calls/note_asked", parameters)
+
+
+def reject(connection: Connection, job_id: UUID, run_token: UUID, steps: Sequence[str]) -> None:
+    """Mark the answers of these steps as refused by the handler. Safe to repeat. Source: sql/calls/reject.sql."""
+    for step in steps:
+        fetch_all(connection, "calls/reject", {"job_id": job_id, "run_token": run_token, "step": step})
 
 
 def _row(ending: CallEnding) -> dict[str, Any]:
@@ -109,6 +197,7 @@ def _row(ending: CallEnding) -> dict[str, Any]:
         "http_status": ending.http_status,
         "provider_request_id": ending.provider_request_id,
         "provider_operation_id": ending.provider_operation_id,
+        "provider_cancel": ending.provider_cancel,
         "error": ending.error,
         "result": ending.result,
         **usage,

@@ -7,23 +7,34 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from types import MappingProxyType
 from typing import Any
 from uuid import UUID
+
+from psycopg import Rollback
 
 from aijobs.domain.claims import Allowance, Claim, Settled
 from aijobs.domain.policy import Decision, Fail, Hold, Retry
 from aijobs.errors import Contention
+from aijobs.store import gates
 from aijobs.store.db import Connection, fetch_all, fetch_one
+
+NO_KEYS: Mapping[str, str] = MappingProxyType({})
 
 
 @dataclass(frozen=True, slots=True)
 class ClaimRound:
-    """What one claim brought. `next_due_seconds`: until the next delayed job is due; None if none waits."""
+    """What one claim brought. `next_due_seconds`: until the next delayed job is due; None if none waits.
+
+    `troubled`: those of our providers that have refused something; `probe_due`: one whose shut gate may be tried now.
+    """
 
     claims: list[Claim]
     reaper_vacant: bool
     next_due_seconds: float | None
+    troubled: frozenset[str]
+    probe_due: str | None
 
 
 def claim(
@@ -34,8 +45,13 @@ def claim(
     queues: Sequence[str] | None,
     kinds: Sequence[str],
     slots: int,
+    keys: Mapping[str, str] = NO_KEYS,
+    only_provider: str | None = None,
 ) -> ClaimRound:
-    """Claim up to `slots` due jobs; `queues` None means all. Source: sql/claims/claim.sql, the heart of it."""
+    """Claim up to `slots` due jobs; `queues` None means all. Source: sql/claims/claim.sql, the heart of it.
+
+    `keys` has the fingerprint of our key by provider: jobs behind a shut gate are left, unless it is `only_provider`'s.
+    """
     rows = fetch_all(
         connection,
         "claims/claim",
@@ -45,13 +61,32 @@ def claim(
             "queues": None if queues is None else list(queues),
             "kinds": list(kinds),
             "slots": slots,
+            "providers": list(keys),
+            "key_fingerprints": list(keys.values()),
+            "only_provider": only_provider,
         },
     )
     return ClaimRound(
         claims=[_claim_from(row) for row in rows if row["id"] is not None],
         reaper_vacant=rows[0]["reaper_vacant"],
         next_due_seconds=rows[0]["next_due_seconds"],
+        troubled=frozenset(rows[0]["troubled"]),
+        probe_due=rows[0]["probe_due"],
     )
+
+
+def claim_probe(connection: Connection, *, provider: str, keys: Mapping[str, str], **given: Any) -> list[Claim]:
+    """Claim one job with which to try a shut gate; none if no probe is due, or no job waits. See `claim` for the rest.
+
+    Sources: sql/gates/take_probe.sql, sql/claims/claim.sql.
+    """
+    found: list[Claim] = []
+    with connection.transaction() as undoable:
+        if gates.take_probe(connection, provider=provider, key_fingerprint=keys[provider]):
+            found = claim(connection, **given, slots=1, keys=keys, only_provider=provider).claims
+            if not found:
+                raise Rollback(undoable)  # a probe that nobody can make is not used up
+    return found
 
 
 def promote(connection: Connection) -> int:
@@ -88,11 +123,12 @@ def extend(connection: Connection, held: Sequence[tuple[UUID, UUID]], *, lease_s
 
 @dataclass(frozen=True, slots=True)
 class Result:
-    """A result to accept, as JSON text."""
+    """A result to accept, as JSON text. `used` names the answers of earlier attempts in it: attempt and step."""
 
     job_id: UUID
     run_token: UUID
     result_json: str
+    used: tuple[tuple[int, str], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -114,6 +150,13 @@ def accept(connection: Connection, results: Sequence[Result]) -> dict[UUID, Acce
             "job_ids": [result.job_id for result in results],
             "run_tokens": [result.run_token for result in results],
             "results": [result.result_json for result in results],
+            "used": json.dumps(
+                [
+                    {"job_id": str(result.job_id), "attempt": attempt, "step": step}
+                    for result in results
+                    for attempt, step in result.used
+                ]
+            ),
         },
     )
     outcome = {
@@ -142,13 +185,30 @@ class Ending:
 def settle(connection: Connection, job_id: UUID, run_token: UUID, ending: Ending) -> Settled:
     """Fail, retry or hold the job by the ending's decision; cancel it instead if that was asked for. Safe to repeat.
 
-    Sources: sql/claims/fail.sql, retry.sql, hold.sql, cancel.sql.
+    Where a paid answer has come late that no attempt has been given, the job goes back in line for it instead: what is
+    paid for is not thrown away, and not bought again. A job past its expires_at is not.
+    Sources: sql/claims/fail.sql, retry.sql, hold.sql, cancel.sql; sql/calls/offer_late.sql.
     """
     with connection.transaction():
+        if _late_answer_is_there(connection, job_id, run_token, ending):
+            ending = replace(ending, decision=Retry(0.0, counted=_counted(ending.decision)))
         if _apply(connection, job_id, run_token, ending):
             return Settled.DONE
-        counted = not isinstance(ending.decision, Retry) or ending.decision.counted
+        counted = _counted(ending.decision)
         return _refused(connection, job_id, run_token, outcome=ending.outcome, counted=counted, error=ending.error)
+
+
+def _late_answer_is_there(connection: Connection, job_id: UUID, run_token: UUID, ending: Ending) -> bool:
+    if isinstance(ending.decision, Fail) and ending.decision.code == "deadline_exceeded":
+        return False
+    # In a statement of its own, so that the next one sees what was committed while this one waited for the lock.
+    if fetch_one(connection, "claims/lock_own", {"job_id": job_id, "run_token": run_token}) is None:
+        return False
+    return bool(fetch_all(connection, "calls/offer_late", {"job_id": job_id}))
+
+
+def _counted(decision: Decision) -> bool:
+    return isinstance(decision, Hold) or decision.counted
 
 
 def _apply(connection: Connection, job_id: UUID, run_token: UUID, ending: Ending) -> bool:

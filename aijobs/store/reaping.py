@@ -82,6 +82,8 @@ def _dead_from(row: dict[str, Any]) -> DeadAttempt:
         queue=row["queue"],
         allowance=allowance_from(row),
         sent=row["sent"],
+        askable=row["askable"],
+        deduplicated=row["deduplicated"],
         cancel_requested=row["cancel_requested"],
         expired=row["expired"],
     )

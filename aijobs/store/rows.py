@@ -36,7 +36,7 @@ def job_from(row: Mapping[str, Any]) -> Job:
     )
 
 
-_ATTEMPT_FIELDS = ("number", "outcome", "error", "started_at", "finished_at")
+_ATTEMPT_FIELDS = ("number", "outcome", "error", "started_at", "finished_at", "counted")
 _CALL_FIELDS = (
     "step",
     "provider",
@@ -50,12 +50,17 @@ _CALL_FIELDS = (
     "cost_basis",
     "cost_micros",
     "cost_ceiling_micros",
+    "provider_operation_id",
+    "late",
+    "rejected",
+    "ask_by",
+    "asked_at",
 )
 _USAGE_FIELDS = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
 
 
 def attempts_from(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:
-    """Attempts with their calls, in the shape the API shows, from the joined rows in order."""
+    """Attempts with their calls, from the joined rows in order."""
     attempts: list[dict[str, Any]] = []
     for row in rows:
         if not attempts or attempts[-1]["number"] != row["number"]:
@@ -73,5 +78,7 @@ def _call_from(row: Mapping[str, Any]) -> dict[str, Any]:
     return {name: row[name] for name in _CALL_FIELDS} | {
         "outcome": row["call_outcome"],
         "finished_at": row["call_finished_at"],
+        "error": row["call_error"],
+        "accepted": row["call_accepted"],
         "usage": usage if any(value is not None for value in usage.values()) else None,
     }

@@ -4,13 +4,15 @@
 -- that was answered 202 must win even against a result that arrives a millisecond later.
 -- Many jobs at once, because a commit costs more than a job; locked in the order of their ids, so that two batches
 -- cannot deadlock.
+-- `used` names the answers of earlier attempts that went into a result. An attempt beyond the allowance, made only to use
+-- such an answer, is not counted.
 -- Locks: job, attempt, call.
 -- A job missing from the answer was not accepted: claims/verdict.sql says why.
 WITH settlement AS MATERIALIZED (
     SELECT s.job_id, s.run_token, s.result
     FROM unnest(%(job_ids)s::uuid[], %(run_tokens)s::uuid[], %(results)s::jsonb[]) AS s (job_id, run_token, result)
 ), ours AS MATERIALIZED (
-    SELECT j.id, j.attempts, s.result
+    SELECT j.id, j.attempts, s.result, j.attempts_counted < j.max_attempts AS counted
     FROM ai_jobs j
     JOIN settlement s ON s.job_id = j.id AND s.run_token = j.run_token   -- a job that has a token is running
     WHERE j.cancel_requested_at IS NULL
@@ -18,18 +20,21 @@ WITH settlement AS MATERIALIZED (
     FOR NO KEY UPDATE OF j
 ), attempt AS (
     UPDATE ai_attempts a
-    SET finished_at = now(), outcome = 'succeeded', counted = true, accepted = true, event_seq = a.event_seq + 2
+    SET finished_at = now(), outcome = 'succeeded', counted = ours.counted, accepted = true, event_seq = a.event_seq + 2
     FROM ours
     WHERE a.job_id = ours.id AND a.number = ours.attempts
-    RETURNING a.job_id, a.event_seq, ours.result
+    RETURNING a.job_id, a.event_seq, a.counted, ours.result
 ), call AS (
     UPDATE ai_calls c
     SET accepted = true
     FROM ours
-    WHERE c.job_id = ours.id AND c.attempt = ours.attempts AND c.outcome = 'succeeded'
+    WHERE c.job_id = ours.id AND c.outcome = 'succeeded' AND NOT c.rejected
+      AND (c.attempt = ours.attempts OR (c.job_id, c.attempt, c.step) IN (
+          SELECT u.job_id, u.attempt, u.step
+          FROM jsonb_to_recordset(%(used)s::jsonb) AS u (job_id uuid, attempt integer, step text)))
 ), accepted AS (
     UPDATE ai_jobs j
-    SET status = 'succeeded', version = j.version + 1, attempts_counted = j.attempts_counted + 1,
+    SET status = 'succeeded', version = j.version + 1, attempts_counted = j.attempts_counted + attempt.counted::integer,
         result = attempt.result, error = NULL, finished_at = now(), event_seq = attempt.event_seq,
         run_token = NULL, worker_id = NULL, lease_until = NULL
     FROM attempt

@@ -18,12 +18,22 @@
 -- Why it stays cheap. The partial index ai_jobs_in_line holds only jobs that are due: finished ones and those in backoff
 -- are not in it (promote.sql moves the latter in when their time comes).
 --
+-- Why gates. Jobs of a provider that takes no work under our key are left in line, so that none of their attempts is
+-- burnt; gates/take_probe.sql gives one worker leave to try with one job, which then asks for `only_provider`.
+--
 -- What else it returns. The first row is there even when nothing was claimed: `reaper_vacant` says that nobody holds the
--- reaper's duty, and `next_due_seconds` when the next delayed job comes due, so that an idle worker needs no other query.
+-- reaper's duty, `next_due_seconds` when the next delayed job comes due, `troubled` which of our providers have refused
+-- something, and `probe_due` one whose gate may be tried now, so that an idle worker needs no other query.
 --
 -- Locks: job (SKIP LOCKED, never waits); the new attempt.
 -- One row with a NULL id: nothing was due, or every due job is being claimed by somebody else.
-WITH RECURSIVE in_line AS (
+WITH RECURSIVE gates AS MATERIALIZED (
+    SELECT g.provider, g.state, g.probe_at
+    FROM ai_gates g
+    JOIN unnest(%(providers)s::text[], %(key_fingerprints)s::text[]) AS ours (provider, key_fingerprint)
+      ON ours.provider = g.provider AND ours.key_fingerprint = g.key_fingerprint
+    WHERE g.state = 'shut' OR g.refusals > 0
+), in_line AS (
     (SELECT queue FROM ai_jobs
      WHERE status = 'queued' AND order_at IS NOT NULL
      ORDER BY queue LIMIT 1)
@@ -45,6 +55,9 @@ WITH RECURSIVE in_line AS (
         WHERE j.status = 'queued' AND j.queue = shuffled.queue AND j.order_at IS NOT NULL
           AND j.run_at <= now() AND (j.expires_at IS NULL OR j.expires_at > now())
           AND j.kind = ANY (%(kinds)s::text[])
+          AND (j.provider = %(only_provider)s::text
+               OR (%(only_provider)s::text IS NULL
+                   AND (j.provider IS NULL OR j.provider NOT IN (SELECT provider FROM gates WHERE state = 'shut'))))
         ORDER BY j.order_at, j.id
         LIMIT %(slots)s::integer
         FOR UPDATE SKIP LOCKED
@@ -66,7 +79,7 @@ WITH RECURSIVE in_line AS (
     INSERT INTO ai_events (job_id, seq, tenant_id, type, data)
     SELECT id, event_seq, tenant_id, 'job.started', jsonb_build_object('attempt', attempts) FROM claimed
 )
-SELECT fleet.reaper_vacant, fleet.next_due_seconds,
+SELECT fleet.reaper_vacant, fleet.next_due_seconds, fleet.troubled, fleet.probe_due,
        c.id, c.tenant_id, c.run_token, c.kind, c.provider, c.model, c.queue, c.payload, c.trace_id, c.attempts,
        c.max_attempts, c.attempts_counted, c.on_unknown, c.unknown_retries, c.max_unknown_retries, c.unsent_deaths,
        extract(epoch FROM c.expires_at - now())::float8 AS expires_in_seconds,
@@ -75,6 +88,8 @@ SELECT fleet.reaper_vacant, fleet.next_due_seconds,
 FROM (
     SELECT coalesce((SELECT held_until < now() FROM ai_duties WHERE name = 'reaper'), false) AS reaper_vacant,
            extract(epoch FROM (SELECT min(run_at) FROM ai_jobs WHERE status = 'queued' AND order_at IS NULL) - now())::float8
-               AS next_due_seconds
+               AS next_due_seconds,
+           ARRAY(SELECT provider FROM gates) AS troubled,
+           (SELECT provider FROM gates WHERE state = 'shut' AND probe_at <= now() ORDER BY probe_at LIMIT 1) AS probe_due
 ) fleet
 LEFT JOIN claimed c ON true;

@@ -1,21 +1,21 @@
 -- Park a running job for a person: its last call may have been paid for, and policy says ask before paying again.
 -- Locks: job, attempt. Zero rows: the fence said no; claims/verdict.sql says why.
 WITH ours AS MATERIALIZED (
-    SELECT j.id, j.attempts
+    SELECT j.id, j.attempts, %(counted)s::boolean AND j.attempts_counted < j.max_attempts AS counted
     FROM ai_jobs j
     WHERE j.id = %(job_id)s::uuid AND j.run_token = %(run_token)s::uuid AND j.cancel_requested_at IS NULL
     FOR NO KEY UPDATE
 ), attempt AS (
     UPDATE ai_attempts a
-    SET finished_at = now(), outcome = %(outcome)s::text, counted = %(counted)s::boolean, error = %(error)s::jsonb,
+    SET finished_at = now(), outcome = %(outcome)s::text, counted = ours.counted, error = %(error)s::jsonb,
         event_seq = a.event_seq + 2
     FROM ours
     WHERE a.job_id = ours.id AND a.number = ours.attempts
-    RETURNING a.job_id, a.event_seq
+    RETURNING a.job_id, a.event_seq, a.counted
 ), settled AS (
     UPDATE ai_jobs j
     SET version = j.version + 1, run_token = NULL, worker_id = NULL, lease_until = NULL, event_seq = attempt.event_seq,
-        attempts_counted = j.attempts_counted + %(counted)s::boolean::integer,
+        attempts_counted = j.attempts_counted + attempt.counted::integer,
         status = 'held', error = %(job_error)s::jsonb
     FROM attempt
     WHERE j.id = attempt.job_id

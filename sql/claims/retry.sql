@@ -1,23 +1,24 @@
 -- Put a running job back in line for another attempt, after a delay.
 -- Why it also serves for what was handed back: a drained or refused attempt differs only in not being counted.
+-- An attempt beyond the allowance, made only to use an answer that was paid for, is never counted.
 -- With a delay the job leaves the line (order_at is NULL) until promote.sql moves it in again.
 -- Locks: job, attempt. Zero rows: the fence said no; claims/verdict.sql says why.
 WITH ours AS MATERIALIZED (
-    SELECT j.id, j.attempts
+    SELECT j.id, j.attempts, %(counted)s::boolean AND j.attempts_counted < j.max_attempts AS counted
     FROM ai_jobs j
     WHERE j.id = %(job_id)s::uuid AND j.run_token = %(run_token)s::uuid AND j.cancel_requested_at IS NULL
     FOR NO KEY UPDATE
 ), attempt AS (
     UPDATE ai_attempts a
-    SET finished_at = now(), outcome = %(outcome)s::text, counted = %(counted)s::boolean, error = %(error)s::jsonb,
+    SET finished_at = now(), outcome = %(outcome)s::text, counted = ours.counted, error = %(error)s::jsonb,
         event_seq = a.event_seq + 2
     FROM ours
     WHERE a.job_id = ours.id AND a.number = ours.attempts
-    RETURNING a.job_id, a.event_seq
+    RETURNING a.job_id, a.event_seq, a.counted
 ), settled AS (
     UPDATE ai_jobs j
     SET version = j.version + 1, run_token = NULL, worker_id = NULL, lease_until = NULL, event_seq = attempt.event_seq,
-        attempts_counted = j.attempts_counted + %(counted)s::boolean::integer,
+        attempts_counted = j.attempts_counted + attempt.counted::integer,
         status = 'queued', unknown_retries = j.unknown_retries + %(unknown)s::boolean::integer,
         unsent_deaths = j.unsent_deaths + %(unsent_death)s::boolean::integer,
         run_at = now() + %(delay_seconds)s::float8 * interval '1 second',

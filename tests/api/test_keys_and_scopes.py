@@ -56,12 +56,14 @@ def test_a_key_with_the_right_prefix_and_another_secret_is_refused(client: Clien
 def test_every_address_wants_a_scope(client: Client, db: Database, tenant: UUID) -> None:
     """Whoever adds an address decides who may use it, or this fails."""
     operator = client.with_key(tenants.create_key(db, tenant, scopes=["operate"]))
+    operators_alone = {"jobs_resolve", "jobs_retry"}
     rules = [rule for rule in client.app.url_map.iter_rules() if rule.rule.startswith("/api/")]
     assert rules
     for rule in rules:
         for method in (rule.methods or set()) - {"HEAD", "OPTIONS"}:
             path = rule.rule.replace("<job_id>", "01900000-0000-7000-8000-000000000000")
-            assert operator.request(method, path).status_code == 403, (method, path)
+            caller = client if rule.endpoint in operators_alone else operator
+            assert caller.request(method, path).status_code == 403, (method, path)
 
 
 @pytest.mark.parametrize(

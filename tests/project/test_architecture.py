@@ -19,7 +19,7 @@ LAYERS: dict[int, tuple[str, ...]] = {
     1: ("aijobs.errors", "aijobs.clock"),
     2: ("aijobs.config", "aijobs.logs", "aijobs.gunicorn_file"),
     3: ("aijobs.store", "aijobs.providers", "aijobs.metrics", "aijobs.kinds", "aijobs.simulator", "aijobs.embedded"),
-    4: ("aijobs.api", "workers"),
+    4: ("aijobs.api", "workers", "aijobs.testing"),
     5: ("wsgi", "gunicorn_conf", "aijobs.cli"),
 }
 # Modules that are one part in two files, or belong to a part in spite of their names.
@@ -53,9 +53,12 @@ STATEMENT = re.compile(
 )
 ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb", "putenv"})
 VAGUE_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "manager", "core", "misc"})
-# Where anything at all is caught: the border of an attempt, whose handler is a stranger's code; the end of a forked
-# process, which must not go on as its parent; a worker's start, which imports a stranger's module; the API's 500.
-CATCH_ALL = frozenset({"workers.attempt", "workers.supervisor", "workers.worker", "aijobs.api.problems"})
+# Where anything at all is caught: the border of an attempt, whose handler is a stranger's code; a step, whose request
+# may be out when its adapter breaks; the end of a forked process, which must not go on as its parent; a worker's start,
+# which imports a stranger's module; the API's 500.
+CATCH_ALL = frozenset(
+    {"workers.attempt", "workers.step", "workers.supervisor", "workers.worker", "aijobs.api.problems"}
+)
 
 
 def sources() -> Iterator[tuple[str, str]]:

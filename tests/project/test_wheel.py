@@ -94,7 +94,7 @@ def test_the_wheel_holds_the_product_and_nothing_else(built: Path) -> None:
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"aijobs", "workers", "wsgi.py"}
     assert {"aijobs/sql/claims/claim.sql", "aijobs/gunicorn.conf.py", "aijobs/py.typed"} <= set(names)
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
-    assert not [name for name in names if "__pycache__" in name or "test" in name]
+    assert not [name for name in names if "__pycache__" in name or "tests/" in name or "/test_" in name]
 
 
 def test_the_source_archive_can_be_tested_and_built(built: Path) -> None:

@@ -14,7 +14,7 @@ import pytest
 
 from aijobs.config import ProviderSettings
 from aijobs.providers import connections, resolver, transport
-from aijobs.providers.base import Reply
+from aijobs.providers.base import Reply, Request
 from aijobs.providers.exchange import Exchange
 from aijobs.providers.openai_chat import OpenAIChat
 from tests.providers.wire import CERTIFICATE, PATIENCE, Proxy, Script, Server
@@ -59,9 +59,8 @@ class Client:
         )
         adapter = OpenAIChat(provider, api_key)
         return adapter.call(
-            body,
+            Request(body=body, client_request_id=request_id, dedupe_key="0" * 64),
             exchange=exchange or self.exchange(),
-            client_request_id=request_id,
             on_delta=self.deltas.append,
         )
 

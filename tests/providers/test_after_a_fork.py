@@ -15,13 +15,14 @@ CALL_AND_FORK = """
 import os, sys
 from aijobs.config import ProviderSettings
 from aijobs.errors import ProviderError
+from aijobs.providers.base import Request
 from aijobs.providers.exchange import Exchange
 from aijobs.providers.openai_chat import OpenAIChat
 
 def ends_at_its_deadline():
     adapter = OpenAIChat(ProviderSettings(name="p", adapter="openai-chat", base_url=sys.argv[1]), None)
     try:
-        adapter.call({}, exchange=Exchange(0.2, lambda: None), client_request_id="x")
+        adapter.call(Request(body={}, client_request_id="x", dedupe_key="0"), exchange=Exchange(0.2, lambda: None))
     except ProviderError as error:
         return error.failure.code == "aborted_deadline"
 

@@ -11,11 +11,13 @@ from uuid import UUID
 from aijobs.domain.claims import Claim
 from aijobs.domain.jobs import Job, JobStatus, NewJob
 from aijobs.domain.policy import Fail, Hold
-from aijobs.store import claims, jobs
+from aijobs.store import calls, claims, jobs
+from aijobs.store.calls import CallEnding
 from aijobs.store.claims import Ending, Result
 from aijobs.store.db import Connection, Database
 
 _numbers = itertools.count(1)
+FINGERPRINT = b"f" * 32
 HASH = b"\x01" + b"h" * 32
 ERROR = {"code": "some_code", "class": "permanent", "message": "words"}
 
@@ -87,3 +89,46 @@ def in_state(db: Database, connection: Connection, tenant: UUID, status: JobStat
             jobs.request_cancel(db, tenant, claim.job_id)
             claims.accept(connection, [Result(claim.job_id, claim.run_token, "{}")])
     return claim.job_id
+
+
+def status_of(connection: Connection, job_id: UUID) -> str:
+    row = connection.execute("SELECT status FROM ai_jobs WHERE id = %s", [job_id]).fetchone()
+    assert row is not None
+    return str(row["status"])
+
+
+def insert_answer(connection: Connection, job_id: UUID, *, step: str = "late", **columns: Any) -> None:
+    """A stored answer that came after the job's newest attempt had been closed."""
+    given = {"late": True, "offered": False, "outcome": "succeeded", "result": '{"text": "stored"}'} | columns
+    connection.execute(
+        "INSERT INTO ai_calls (job_id, attempt, step, tenant_id, provider, stage, outcome, request_hash, sent_at,"
+        " finished_at, late, offered, result)"
+        " SELECT id, greatest(attempts, 1), %s, tenant_id, 'sim', 'finished', %s, %s, now(), now(), %s, %s, %s"
+        " FROM ai_jobs WHERE id = %s",
+        [step, given["outcome"], FINGERPRINT, given["late"], given["offered"], given["result"], job_id],
+    )
+
+
+def bring_late(connection: Connection, job_id: UUID, *, step: str = "late", result: Any = None) -> calls.Finished:
+    """The answer to a call of the job's newest attempt arrives now, whatever became of the attempt."""
+    attempt = connection.execute(
+        "SELECT number, run_token FROM ai_attempts WHERE job_id = %s ORDER BY number DESC LIMIT 1", [job_id]
+    ).fetchone()
+    if attempt is None:
+        return calls.Finished()
+    connection.execute(
+        "INSERT INTO ai_calls (job_id, attempt, step, tenant_id, provider, stage, outcome, request_hash, sent_at,"
+        " finished_at, error)"
+        " SELECT id, %s, %s, tenant_id, 'sim', 'finished', 'unknown', %s, now(), now(), '{\"code\": \"worker_lost\"}'"
+        " FROM ai_jobs WHERE id = %s",
+        [attempt["number"], step, FINGERPRINT, job_id],
+    )
+    ending = CallEnding(
+        job_id=job_id,
+        run_token=attempt["run_token"],
+        step=step,
+        outcome="succeeded",
+        cost_basis="unknown",
+        result=result or {"text": "late"},
+    )
+    return calls.finish(connection, [ending])[job_id, step]

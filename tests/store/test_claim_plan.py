@@ -30,7 +30,16 @@ def test_the_claim_reads_only_what_it_takes(db: Database, tenant: UUID, connecti
         fill = FILL.replace("'fill-'", f"'fill-{delay}-'")
         connection.execute(fill, {"status": status, "delay": delay, "count": count})
     connection.execute("VACUUM ANALYZE ai_jobs")
-    parameters = {"worker_id": "w", "lease_seconds": 60.0, "queues": None, "kinds": ["noop"], "slots": 8}
+    parameters = {
+        "worker_id": "w",
+        "lease_seconds": 60.0,
+        "queues": None,
+        "kinds": ["noop"],
+        "slots": 8,
+        "providers": ["sim"],
+        "key_fingerprints": ["none"],
+        "only_provider": None,
+    }
     with connection.transaction(force_rollback=True):
         row = connection.execute(
             f"EXPLAIN (ANALYZE, FORMAT JSON) {query('claims/claim').text}".encode(), parameters

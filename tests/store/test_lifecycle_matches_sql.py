@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 from uuid import UUID, uuid4
 
 import pytest
@@ -9,10 +10,11 @@ import pytest
 from aijobs.domain.jobs import JobStatus
 from aijobs.domain.lifecycle import Verb, after
 from aijobs.domain.policy import Fail, Hold, Retry
-from aijobs.store import claims, jobs, upkeep
+from aijobs.store import claims, jobs, operators, upkeep
 from aijobs.store.claims import Ending, Result
 from aijobs.store.db import Connection, Database
-from tests.store.make import ERROR, claim_some, in_state
+from aijobs.store.operators import WrongStatus
+from tests.store.make import ERROR, bring_late, claim_some, in_state, insert_answer, status_of
 
 EXPIRES = "2099-01-01T00:00:00Z"
 
@@ -47,6 +49,19 @@ def apply(db: Database, connection: Connection, tenant: UUID, job_id: UUID, verb
         case Verb.EXPIRE:
             connection.execute("UPDATE ai_jobs SET expires_at = now() - interval '1 second' WHERE id = %s", [job_id])
             upkeep.expire(connection)
+        case Verb.WAKE:
+            bring_late(connection, job_id)
+        case Verb.RESOLVE_RETRY | Verb.RESOLVE_FAIL:
+            with contextlib.suppress(WrongStatus):
+                operators.resolve(db, tenant, job_id, verb.removeprefix("resolve_"))
+        case Verb.RESOLVE_ACCEPT:
+            if status_of(connection, job_id) == "held":  # a late answer would wake it; this one was there before
+                insert_answer(connection, job_id, offered=True)
+            with contextlib.suppress(WrongStatus):
+                operators.resolve(db, tenant, job_id, "accept", lambda kind, stored: '{"text": "kept"}')
+        case Verb.RETRY_ENDED:
+            with contextlib.suppress(WrongStatus):
+                operators.retry(db, tenant, job_id)
 
 
 @pytest.mark.parametrize("verb", [verb for verb in Verb if verb is not Verb.SETTLE_CANCEL])

@@ -144,7 +144,7 @@ def test_a_late_answer_is_kept_on_its_call_with_its_usage_and_changes_no_job(
         usage=Usage(input_tokens=3, output_tokens=5),
         result={"text": "late"},
     )
-    assert calls.finish(connection, [ending]) == {stale.job_id}
+    assert calls.finish(connection, [ending])[stale.job_id, "s"].late
     assert whole_row(connection, stale.job_id) == before
     call = connection.execute("SELECT outcome, late, accepted, output_tokens, result FROM ai_calls").fetchone()
     assert call == {
@@ -154,10 +154,10 @@ def test_a_late_answer_is_kept_on_its_call_with_its_usage_and_changes_no_job(
         "output_tokens": 5,
         "result": {"text": "late"},
     }
-    assert calls.finish(connection, [ending]) == set()
-    stored = calls.find_stored(connection, stale.job_id, "s", b"h" * 32)
+    assert calls.finish(connection, [ending]) == {(stale.job_id, "s"): calls.Finished()}
+    stored = calls.find_earlier(connection, stale.job_id, "s", b"h" * 32).stored
     assert stored is not None and stored.result == {"text": "late"}
-    assert calls.find_stored(connection, stale.job_id, "s", b"x" * 32) is None
+    assert calls.find_earlier(connection, stale.job_id, "s", b"x" * 32).stored is None
 
 
 def test_marking_sent_can_be_repeated_but_not_after_the_call_has_ended(

@@ -8,7 +8,7 @@ import pytest
 from marshmallow import ValidationError
 
 from aijobs.config_file import KindSettings
-from aijobs.kinds.chat import PayloadSchema, request_body
+from aijobs.kinds.chat import PayloadSchema, wanted
 
 KIND = KindSettings("chat", uses="chat", provider="p", model="m", models=("n",))
 
@@ -38,8 +38,14 @@ def test_a_payload_that_is_refused_says_which_field(payload: dict[str, Any], at_
 
 def test_a_prompt_is_one_user_message_and_only_what_was_given_is_passed_on() -> None:
     payload = PayloadSchema(KIND).load({"prompt": "Hi", "temperature": 0, "model": "n"})
-    assert request_body(payload, "m") == {
+    assert wanted(payload) == {
         "model": "n",
         "messages": [{"role": "user", "content": "Hi"}],
         "temperature": 0,
     }
+
+
+def test_what_the_provider_cannot_be_asked_for_is_refused() -> None:
+    with pytest.raises(ValidationError) as refused:
+        PayloadSchema(KIND, {"max_tokens"}).load({"prompt": "a", "seed": 1, "max_tokens": 5})
+    assert list(refused.value.messages_dict) == ["seed"]

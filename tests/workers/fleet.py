@@ -65,6 +65,7 @@ class Fleet:
         self.config = folder / "aijobs.toml"
         self.config.write_text(CONFIG.format(url=simulator.url, policy=policy))
         self.logs = folder / "workers.log"
+        self.data_dir = folder / "data"
         self.db = Database(database_url, application_name="test", max_size=4)
         self._notifier = Notifier(database_url, application_name="test notifier")
         self._supervisors: list[subprocess.Popen[bytes]] = []
@@ -92,6 +93,7 @@ class Fleet:
             **FAST,
             "AIJOBS_DATABASE_URL": self.dsn,
             "AIJOBS_CONFIG": str(self.config),
+            "AIJOBS_DATA_DIR": str(self.data_dir),
             "PYTHONPATH": str(ROOT),
             **{name: str(value) for name, value in settings.items()},
         }
@@ -175,8 +177,8 @@ class Fleet:
 
 
 @contextmanager
-def fleet_on(database_url: str, folder: Path, policy: str = "") -> Iterator[Fleet]:
-    with SimulatorProcess() as simulator:
+def fleet_on(database_url: str, folder: Path, policy: str = "", **simulator_options: Any) -> Iterator[Fleet]:
+    with SimulatorProcess(**simulator_options) as simulator:
         fleet = Fleet(database_url, folder, simulator, policy)
         try:
             yield fleet

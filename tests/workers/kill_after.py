@@ -13,10 +13,10 @@ from collections.abc import Callable
 from typing import Any
 
 from aijobs.cli import main
-from aijobs.providers import connections, openai_chat
+from aijobs.providers import connections
 from workers import call, worker, writer
 
-STEPS = ("claim", "connect", "intend", "send", "answer", "record", "accept")
+STEPS = ("claim", "connect", "intend", "send", "name", "answer", "record", "accept")
 
 
 def die(marker: str) -> None:
@@ -61,8 +61,10 @@ def arm(step: str, marker: str) -> None:
             after(writer.Writer, "mark_sent", marker)
         case "send":
             before(connections._Tracked, "getresponse", marker)
+        case "name":
+            after(writer.Writer, "note_operation", marker)
         case "answer":
-            after(openai_chat.OpenAIChat, "call", marker)
+            before(call.Call, "succeeded", marker)
         case "record":
             after(writer.Writer, "finish_call", marker)
         case "accept":

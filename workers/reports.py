@@ -1,0 +1,93 @@
+"""What attempts report, by kind: how a batch of one kind is written, and what each report is answered.
+
+Every one of them may be repeated after a broken connection: the statements recognise their own earlier success.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from aijobs.store import attempts, calls, claims, gates
+from aijobs.store.db import Connection
+
+Write = Callable[[Connection, Sequence[Any]], list[Any]]
+
+
+def _found(connection: Connection, values: Sequence[Any]) -> list[Any]:
+    return [calls.find_earlier(connection, *value) for value in values]
+
+
+def _sent(connection: Connection, intents: Sequence[calls.Intent]) -> list[Any]:
+    may_leave = calls.mark_sent(connection, intents)
+    return [intent.job_id in may_leave for intent in intents]
+
+
+def _named(connection: Connection, values: Sequence[Any]) -> list[Any]:
+    return [calls.note_operation(connection, *value) for value in values]
+
+
+def _ended(connection: Connection, endings: Sequence[calls.CallEnding]) -> list[Any]:
+    finished = calls.finish(connection, endings)
+    return [finished[ending.job_id, ending.step] for ending in endings]
+
+
+def _learnt(connection: Connection, endings: Sequence[calls.CallEnding]) -> list[Any]:
+    return [calls.finish_late(connection, ending, offered=True) for ending in endings]
+
+
+def _asked(connection: Connection, values: Sequence[Any]) -> list[Any]:
+    for value in values:
+        calls.note_asked(connection, *value)
+    return [None] * len(values)
+
+
+def _rejected(connection: Connection, values: Sequence[Any]) -> list[Any]:
+    for value in values:
+        calls.reject(connection, *value)
+    return [None] * len(values)
+
+
+def _refused(connection: Connection, refusals: Sequence[gates.Refusal]) -> list[Any]:
+    return [gates.refuse(connection, refusal) for refusal in refusals]
+
+
+def _taken(connection: Connection, values: Sequence[tuple[str, str]]) -> list[Any]:
+    return [gates.taken(connection, provider=provider, key_fingerprint=key) for provider, key in values]
+
+
+def _emitted(connection: Connection, said: Sequence[attempts.Said]) -> list[Any]:
+    ours = attempts.emit(connection, said)
+    return [one.job_id in ours for one in said]
+
+
+def _progressed(connection: Connection, said: Sequence[attempts.Said]) -> list[Any]:
+    ours = attempts.progress(connection, said)
+    return [one.job_id in ours for one in said]
+
+
+def _accepted(connection: Connection, results: Sequence[claims.Result]) -> list[Any]:
+    accepted = claims.accept(connection, results)
+    return [accepted[result.job_id] for result in results]
+
+
+def _settled(connection: Connection, values: Sequence[Any]) -> list[Any]:
+    return [claims.settle(connection, *value) for value in values]
+
+
+# In the order in which a batch of several kinds is written: what leads to a call first, what ends an attempt last.
+WRITES: Mapping[str, Write] = {
+    "found": _found,
+    "sent": _sent,
+    "named": _named,
+    "ended": _ended,
+    "learnt": _learnt,
+    "asked": _asked,
+    "rejected": _rejected,
+    "refused": _refused,
+    "taken": _taken,
+    "emitted": _emitted,
+    "progressed": _progressed,
+    "accepted": _accepted,
+    "settled": _settled,
+}
