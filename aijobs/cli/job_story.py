@@ -75,7 +75,8 @@ def _sum(attempts: Sequence[Mapping[str, Any]]) -> str:
     calls = [call for attempt in attempts for call in attempt["calls"]]
     told = [paid(call) for call in calls]
     surely, perhaps = told.count("paid for"), sum("may" in words for words in told)
-    return f"{len(calls)} calls in {len(attempts)} attempts: {surely} paid for, {perhaps} that may have been"
+    made = f"calls: {len(calls)} in {len(attempts)} attempt{'s' if len(attempts) != 1 else ''}"
+    return f"{made}, {surely} paid for, {perhaps} that may have been"
 
 
 def _tokens(usage: Mapping[str, Any] | None) -> str:

@@ -17,6 +17,7 @@ from aijobs.domain.jobs import Job, JobStatus, ListFilter
 from aijobs.kinds.stored import result_json
 from aijobs.store import jobs as store
 from aijobs.store import operators
+from aijobs.store.notify import Notifier
 from aijobs.store.operators import NoStoredResult, WrongStatus
 
 _TENANT = click.option("--tenant", "tenant_id", type=click.UUID, required=True, help="The tenant's id.")
@@ -123,4 +124,8 @@ def retry(job_id: UUID, tenant_id: UUID) -> None:
 def _say_what_it_is(job: Job | None) -> None:
     if job is None:
         raise click.ClickException("this tenant has no such job")
+    if job.status is JobStatus.QUEUED:
+        hints = Notifier(Settings.from_env().require_database_url(), application_name="aijobs cli")
+        hints.notify(job.queue)
+        hints.close()
     click.echo(f"it is {job.status}")
