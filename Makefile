@@ -15,7 +15,7 @@ BIN := $(VENV)/bin
 INSTALLED := $(VENV)/.installed
 
 .DEFAULT_GOAL := help
-.PHONY: help install run demo test test-store test-system check format bench chaos chaos-pay crash-table wheel clean
+.PHONY: help install run demo test test-store test-system check format bench chaos chaos-pay chaos-money crash-table wheel clean
 
 help: ## List the targets
 	@awk 'BEGIN { FS = ":.*## " } /^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(MAKEFILE_LIST)
@@ -63,6 +63,9 @@ chaos: $(INSTALLED) ## Run 500 jobs while a worker is killed every second, and c
 
 chaos-pay: $(INSTALLED) ## Kill, stop, cut off and confuse workers, and hold each paid generation against the calls (CHAOS_ARGS)
 	$(BIN)/python -m tests.chaos.pay_campaign $(CHAOS_ARGS)
+
+chaos-money: $(INSTALLED) ## End 10,000 jobs in every way there is while workers are killed, and look for every cent (CHAOS_ARGS)
+	$(BIN)/python -m tests.chaos.money_campaign $(CHAOS_ARGS)
 
 crash-table: $(INSTALLED) ## Kill a worker after each step of a job, and write what is seen into the README
 	$(BIN)/python -m tests.workers.crash_table

@@ -28,6 +28,7 @@ DEFAULT_MAX_ATTEMPTS = 3
 MOST_ATTEMPTS = 10
 # Less is not even enough to import a module or two.
 LEAST_MEMORY_MIB = 64
+MOST_MARGIN_PERCENT = 10_000
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,6 +79,12 @@ class KindSettings:
     # Run only in processes with one slot, which `aijobs work --isolated N` forks, and within so much memory.
     isolate: bool = False
     memory_mib: int | None = None
+    # What an accepted result costs its tenant: a price, or with a margin (0 or more) what its calls cost. Until then
+    # `reserve_micros` is kept aside; without it the price, or what the request may cost at most.
+    price_micros: int | None = None
+    margin_percent: int | None = None
+    reserve_micros: int | None = None
+    on_cancel: str = "release"
     # The keys that the section has: a handler's own policy speaks where it says nothing. Not a key itself.
     given: frozenset[str] = dataclasses.field(default=frozenset(), compare=False)
 
@@ -90,6 +97,13 @@ class KindSettings:
         """The most a job of this kind may ask for."""
         return MOST_ATTEMPTS if self.max_attempts is None else self.max_attempts
 
+    @property
+    def tariff(self) -> str:
+        """none, fixed or metered. A reservation without a price is for what the calls cost."""
+        if self.price_micros is not None:
+            return "fixed"
+        return "none" if self.margin_percent is None and self.reserve_micros is None else "metered"
+
     def problems(self) -> list[str]:
         """What is wrong with the policy."""
         where, found = f"[kinds.{self.name}]", []
@@ -99,6 +113,20 @@ class KindSettings:
             found.append(f"{where}: max_attempts must be from 1 to {MOST_ATTEMPTS}.")
         if not 0 <= self.max_unknown_retries <= MOST_ATTEMPTS:
             found.append(f"{where}: max_unknown_retries must be from 0 to {MOST_ATTEMPTS}.")
+        return found + self._problems_of_money(where)
+
+    def _problems_of_money(self, where: str) -> list[str]:
+        found = []
+        if self.price_micros is not None and self.margin_percent is not None:
+            found.append(f"{where}: price_micros and margin_percent exclude each other.")
+        if None not in (self.price_micros, self.reserve_micros) and self.price_micros > self.reserve_micros:  # type: ignore[operator]
+            found.append(f"{where}: price_micros is more than reserve_micros, and no more can be charged.")
+        if (self.margin_percent or 0) > MOST_MARGIN_PERCENT:
+            found.append(f"{where}: margin_percent must be from 0 to {MOST_MARGIN_PERCENT}.")
+        if self.tariff == "metered" and self.reserve_micros is None and self.uses != "chat":
+            found.append(f"{where}: only a chat's reservation follows from its request: give reserve_micros.")
+        if self.on_cancel not in ("release", "charge_delivered"):
+            found.append(f"{where}: on_cancel = {self.on_cancel!r} is not one of: release, charge_delivered.")
         return found
 
 

@@ -34,6 +34,14 @@ class UnstorableValue(AijobsError):
     """PostgreSQL refuses the value itself (NUL, a lone surrogate, a number too large): a repeat cannot help."""
 
 
+class InsufficientBudget(AijobsError):
+    """The tenant's budget does not cover the reservation: nothing was changed."""
+
+
+class NoKnownPrice(AijobsError):
+    """A tenant with a budget asks for work whose price is not known: what it might cost cannot be reserved."""
+
+
 class SchemaMismatch(AijobsError):
     """The database schema is not at the level this code needs."""
 
@@ -87,7 +95,8 @@ class OutputRejected(AijobsError):
 class ProviderError(AijobsError):
     """A provider call that brought no usable reply.
 
-    `failure` says what will be done about it; the rest is recorded on the call. `phase` is how far the exchange got.
+    `failure` says what will be done about it; the rest is recorded on the call. `phase` is how far the exchange got,
+    `output_characters` how much text had come.
     """
 
     def __init__(
@@ -99,6 +108,7 @@ class ProviderError(AijobsError):
         provider_request_id: str | None = None,
         provider_operation_id: str | None = None,
         usage: Usage | None = None,
+        output_characters: int = 0,
     ) -> None:
         super().__init__(f"{failure.code}: {failure.message}")
         self.failure = failure
@@ -107,3 +117,4 @@ class ProviderError(AijobsError):
         self.provider_request_id = provider_request_id
         self.provider_operation_id = provider_operation_id
         self.usage = usage
+        self.output_characters = output_characters

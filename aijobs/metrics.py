@@ -259,6 +259,10 @@ def tokens(provider: str, model: str | None, usage: Usage) -> None:
     _count(f"{path}.reasoning", usage.reasoning_tokens or 0)
 
 
+def cost(provider: str, model: str | None, micros: int) -> None:
+    _count(f"provider.{_part(provider)}.{_part(model)}.cost_micros", micros)
+
+
 def queue_wait(milliseconds: float) -> None:
     _time("queue_wait", milliseconds)
 

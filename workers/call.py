@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
 
 from aijobs import metrics
 from aijobs.domain.failures import ErrorClass, Failure, Usage
+from aijobs.domain.money import NOTHING, Cost, Price, cost_of, estimated_tokens
 from aijobs.errors import NotSent, ProviderError
 from aijobs.providers.base import Adapter, Reply, Request
 from aijobs.providers.exchange import UNSENT_PHASES, Exchange
@@ -44,6 +47,8 @@ class Call:
         self._fingerprint = fingerprint
         self._request = request
         self._marked = False
+        self._price: Price | None = None
+        self._input_tokens = estimated_tokens(len(json.dumps(request.body)))
         self._operation_id: str | None = None
         self._model = model
         self._provider = provider
@@ -60,10 +65,14 @@ class Call:
             self._fingerprint,
             dedupe_key=self._request.dedupe_key,
             ask_by=self._adapter.ask_by,
+            input_tokens=self._input_tokens,
+            max_output_tokens=most_output(self._request.body),
         )
-        if not self._writer.mark_sent(intent):
+        leave = self._writer.mark_sent(intent)
+        if not leave.granted:
             raise NotSent("fenced")
         self._marked = True
+        self._price = leave.price
         # The commit may have waited for long. A paused or starved worker must not send what another already does.
         if not self._held.lease_is_safe():
             raise NotSent("lease_lost")
@@ -78,7 +87,7 @@ class Call:
     def not_sent(self, stopped: NotSent) -> None:
         if self._marked:
             error = {"code": f"not_sent_{stopped.reason}", "class": "transient", "message": "Stopped before sending."}
-            self._finish("failed", "none", error=error)
+            self._finish("failed", NOTHING, error=error)
 
     def failed(self, error: ProviderError, exchange: Exchange) -> ProviderError:
         """Record the failure. What to raise: the error, with how the provider can be asked what became of the call."""
@@ -94,7 +103,7 @@ class Call:
             error.failure = self._with_ways_to_ask(failure)
         self._finish(
             "unknown" if unknown else "failed",
-            "none" if did_no_work(error) else "unknown",
+            cost_of_failure(error, self._price, self._input_tokens),
             exchange=exchange,
             provider_cancel=self._cancel() if unknown else "not_sent",
             **facts_of(error),
@@ -113,7 +122,8 @@ class Call:
     def succeeded(self, reply: Reply, exchange: Exchange) -> None:
         metrics.provider_outcome(self._provider, self._model, "succeeded")
         metrics.tokens(self._provider, self._model, reply.usage)
-        self._finish("succeeded", "unknown", exchange=exchange, **facts_of(reply), result=stored_form(reply))
+        cost = cost_of_reply(reply, self._price, self._input_tokens)
+        self._finish("succeeded", cost, exchange=exchange, **facts_of(reply), result=stored_form(reply))
         self._gates.taken(self._provider)
 
     def _with_ways_to_ask(self, failure: Failure) -> Failure:
@@ -129,10 +139,12 @@ class Call:
             return "unsupported"
         return cancel(self._adapter, self._operation_id)
 
-    def _finish(self, outcome: str, cost_basis: str, *, exchange: Exchange | None = None, **facts: Any) -> None:
+    def _finish(self, outcome: str, cost: Cost, *, exchange: Exchange | None = None, **facts: Any) -> None:
         first_byte = None if exchange is None else exchange.first_byte_seconds
         if first_byte is not None:
             metrics.time_to_first_byte(first_byte * 1000)
+        if cost.micros:
+            metrics.cost(self._provider, self._model, cost.micros)
         claim = self._held.claim
         # From here the answer is worth more than the deadline: it is written for as long as the database needs.
         self._held.settling = True
@@ -143,7 +155,8 @@ class Call:
                     run_token=claim.run_token,
                     step=self._step,
                     outcome=outcome,
-                    cost_basis=cost_basis,
+                    cost_basis=cost.basis,
+                    cost_micros=cost.micros,
                     first_byte_seconds=first_byte,
                     **facts,
                 )
@@ -175,6 +188,27 @@ def stored_form(reply: Reply) -> dict[str, Any]:
     """A reply as the call's row keeps it; its usage stands in columns."""
     stored = {"text": reply.text, "finish_reason": reply.finish_reason, "model": reply.model}
     return stored if reply.value is None else stored | {"value": reply.value}
+
+
+def cost_of_reply(reply: Reply, price: Price | None, input_tokens: int) -> Cost:
+    """What an answer cost: as reported, else estimated from its text."""
+    return cost_of(price, reply.usage, Usage(input_tokens, estimated_tokens(len(reply.text))))
+
+
+def cost_of_failure(error: ProviderError, price: Price | None, input_tokens: int) -> Cost:
+    """What a call without an answer cost: nothing, what was reported or seen of it, or nobody knows."""
+    if did_no_work(error):
+        return NOTHING
+    seen = Usage(input_tokens, estimated_tokens(error.output_characters)) if error.output_characters else None
+    return cost_of(price, error.usage, seen)
+
+
+def most_output(body: Mapping[str, Any]) -> int | None:
+    """The most tokens that a request allows its answer, under any of the names that providers have for it."""
+    for name in ("max_completion_tokens", "max_output_tokens", "max_tokens"):
+        if type(body.get(name)) is int and body[name] > 0:
+            return int(body[name])
+    return None
 
 
 def did_no_work(error: ProviderError) -> bool:

@@ -6,8 +6,10 @@ Every one of them may be repeated after a broken connection: the statements reco
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from aijobs.domain.money import Price
 from aijobs.store import attempts, calls, claims, gates
 from aijobs.store.db import Connection
 
@@ -18,9 +20,17 @@ def _found(connection: Connection, values: Sequence[Any]) -> list[Any]:
     return [calls.find_earlier(connection, *value) for value in values]
 
 
+@dataclass(frozen=True, slots=True)
+class Leave:
+    """Whether a request may leave, and at which price."""
+
+    granted: bool
+    price: Price | None
+
+
 def _sent(connection: Connection, intents: Sequence[calls.Intent]) -> list[Any]:
     may_leave = calls.mark_sent(connection, intents)
-    return [intent.job_id in may_leave for intent in intents]
+    return [Leave(intent.job_id in may_leave, may_leave.get(intent.job_id)) for intent in intents]
 
 
 def _named(connection: Connection, values: Sequence[Any]) -> list[Any]:

@@ -12,12 +12,13 @@ from aijobs import metrics
 from aijobs.clock import elapsed
 from aijobs.config import ProviderSettings
 from aijobs.domain.failures import ErrorClass, Failure, Usage
+from aijobs.domain.money import Cost, estimated_tokens
 from aijobs.errors import NotSent, ProviderError
 from aijobs.kinds import Answer
 from aijobs.providers.base import Adapter, Lost, NothingFound, Reply, Request
 from aijobs.providers.exchange import Exchange
 from aijobs.store.calls import CallEnding, Earlier, LostCall, Stored
-from workers.call import Call, cancel, did_no_work, facts_of, stored_form
+from workers.call import Call, cancel, cost_of_failure, cost_of_reply, facts_of, stored_form
 from workers.gates import Gates
 from workers.held import HeldClaim
 from workers.writer import Writer
@@ -56,6 +57,7 @@ class Step:
         self._body = body
         self._model = model
         document = json.dumps(body, sort_keys=True).encode()
+        self._input_tokens = estimated_tokens(len(document))
         self._fingerprint = hashlib.sha256(f"{provider.settings.name}\0".encode() + document).digest()
         # The attempt whose answer was used, if it was not this one.
         self.used: int | None = None
@@ -137,7 +139,8 @@ class Step:
         metrics.tokens(self._provider.settings.name, self._model, reply.usage)
         metrics.result_reused()
         self.used = lost.attempt
-        self._learn(lost, "succeeded", "unknown", **facts_of(reply), result=stored_form(reply))
+        cost = cost_of_reply(reply, lost.price, self._input_tokens)
+        self._learn(lost, "succeeded", cost, **facts_of(reply), result=stored_form(reply))
         self._gates.taken(self._provider.settings.name)
         return reply
 
@@ -157,7 +160,7 @@ class Step:
             raise self._unanswered(lost, "not_sent")
         if failure.error_class is ErrorClass.GATE:
             raise error
-        self._learn(lost, "failed", "none" if did_no_work(error) else "unknown", **facts_of(error))
+        self._learn(lost, "failed", cost_of_failure(error, lost.price, self._input_tokens), **facts_of(error))
         if failure.error_class is ErrorClass.PERMANENT:
             raise error
 
@@ -169,7 +172,7 @@ class Step:
         failure = Failure(ErrorClass.UNKNOWN, "outcome_unknown", words, refused=True)
         return ProviderError(failure, phase="new")
 
-    def _learn(self, lost: LostCall, outcome: str, cost_basis: str, **facts: Any) -> None:
+    def _learn(self, lost: LostCall, outcome: str, cost: Cost, **facts: Any) -> None:
         self._held.settling = True
         try:
             self._writer.learn(
@@ -178,7 +181,8 @@ class Step:
                     run_token=lost.run_token,
                     step=self._name,
                     outcome=outcome,
-                    cost_basis=cost_basis,
+                    cost_basis=cost.basis,
+                    cost_micros=cost.micros,
                     **facts,
                 )
             )

@@ -19,7 +19,7 @@ from aijobs.domain.claims import Settled
 from aijobs.errors import AijobsError, Contention, StoreUnavailable
 from aijobs.store import attempts, calls, claims, gates
 from aijobs.store.db import Connection
-from workers.reports import WRITES
+from workers.reports import WRITES, Leave
 from workers.spool import Spool, drop
 
 log = logging.getLogger(__name__)
@@ -89,9 +89,10 @@ class Writer(threading.Thread):
         self._reports: list[Report] = []
         self._close_at: float | None = None
 
-    def mark_sent(self, intent: calls.Intent) -> bool:
-        """Commit that a request is leaving; False if nothing may be sent. Waits for the commit, as all of these do."""
-        return bool(self._ask(Report("sent", intent)))
+    def mark_sent(self, intent: calls.Intent) -> Leave:
+        """Commit that a request is leaving, and learn whether it may. Waits for the commit, as all of these do."""
+        leave: Leave = self._ask(Report("sent", intent))
+        return leave
 
     def note_operation(self, job_id: UUID, run_token: UUID, step: str, operation_id: str) -> None:
         """Commit under which id the provider works on a call."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flask import Flask
 
-from aijobs.api import health, hooks, jobs, operators, problems
+from aijobs.api import health, hooks, jobs, operators, problems, usage
 from aijobs.api.service import Service, service_of
 from aijobs.config import Settings
 
@@ -25,5 +25,6 @@ def create_app(settings: Settings) -> Flask:
     problems.install(app)
     jobs.install(app)
     operators.install(app)
+    usage.install(app)
     health.install(app)
     return app

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+import json
 import os
 import time
 from collections.abc import Mapping
@@ -13,8 +14,10 @@ from marshmallow import ValidationError
 
 from aijobs.api.problems import Problem
 from aijobs.api.schemas import MOST_ERRORS, JobRequest, located
+from aijobs.config import KindSettings
 from aijobs.domain.idempotency import canonical_json
-from aijobs.domain.jobs import NewJob
+from aijobs.domain.jobs import NewJob, Terms
+from aijobs.domain.money import estimated_tokens
 from aijobs.domain.uuid7 import uuid7
 from aijobs.kinds import Kind
 
@@ -58,6 +61,25 @@ def new_job(
         max_unknown_retries=(
             kind.max_unknown_retries if wanted["max_unknown_retries"] is None else wanted["max_unknown_retries"]
         ),
+        terms=terms_of(kind, payload),
+    )
+
+
+def terms_of(kind: KindSettings, payload: Any) -> Terms:
+    """What a job of this kind, with this payload, is to cost its tenant."""
+    tariff = kind.tariff
+    reserve = kind.reserve_micros
+    if reserve is None and tariff != "metered":
+        reserve = kind.price_micros or 0
+    most = payload.get("max_tokens") if isinstance(payload, Mapping) else None
+    return Terms(
+        tariff=tariff,
+        price_micros=kind.price_micros,
+        margin_percent=kind.margin_percent or 0,
+        on_cancel=kind.on_cancel,
+        reserve_micros=reserve,
+        input_tokens=estimated_tokens(len(json.dumps(payload, default=str))),
+        output_tokens=most if type(most) is int else None,
     )
 
 

@@ -13,7 +13,14 @@ from flask import Flask, Response, request
 from werkzeug.exceptions import HTTPException, MethodNotAllowed
 
 from aijobs.api.correlation import request_id
-from aijobs.errors import AijobsError, Contention, StoreUnavailable, UnstorableValue
+from aijobs.errors import (
+    AijobsError,
+    Contention,
+    InsufficientBudget,
+    NoKnownPrice,
+    StoreUnavailable,
+    UnstorableValue,
+)
 
 log = logging.getLogger(__name__)
 
@@ -34,6 +41,7 @@ PROBLEMS = {
     "idempotency_key_missing": ProblemType(400, "Creating a job needs an Idempotency-Key"),
     "idempotency_key_invalid": ProblemType(400, "The Idempotency-Key is malformed"),
     "unauthenticated": ProblemType(401, "A valid API key is needed"),
+    "insufficient_budget": ProblemType(402, "The budget does not cover this job's reservation"),
     "forbidden": ProblemType(403, "This caller may not do that"),
     "not_found": ProblemType(404, "There is nothing here"),
     "method_not_allowed": ProblemType(405, "This method is not supported here"),
@@ -105,6 +113,8 @@ def install(app: Flask) -> None:
     app.register_error_handler(Contention, _contention)
     app.register_error_handler(StoreUnavailable, _store_unavailable)
     app.register_error_handler(UnstorableValue, _unstorable)
+    app.register_error_handler(InsufficientBudget, _insufficient_budget)
+    app.register_error_handler(NoKnownPrice, _no_known_price)
     app.register_error_handler(Exception, _internal)
 
 
@@ -128,6 +138,18 @@ def _store_unavailable(error: StoreUnavailable) -> Response:
     log.warning("the database is not available: %s", error, extra={"request_id": request_id()})
     detail = "The database cannot be reached; the same request, with the same key, may be sent again."
     return render(Problem("unavailable", detail, headers={"Retry-After": str(OUTAGE_RETRY_SECONDS)}))
+
+
+def _insufficient_budget(error: InsufficientBudget) -> Response:
+    detail = (
+        "What is granted and neither reserved nor charged does not cover it. GET /api/ai/budget says how much that is."
+    )
+    return render(Problem("insufficient_budget", detail))
+
+
+def _no_known_price(error: NoKnownPrice) -> Response:
+    fault = {"pointer": "#/kind", "detail": "Its price is not known, so that nothing can be reserved for it."}
+    return render(Problem("validation_error", "A tenant with a budget needs a known price.", errors=[fault]))
 
 
 def _unstorable(error: UnstorableValue) -> Response:

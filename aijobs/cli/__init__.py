@@ -19,7 +19,11 @@ COMMANDS = {
     "work": "Run worker processes in the foreground; SIGTERM drains them.",
     "jobs": "Look at jobs; cancel, resolve and retry them.",
     "gates": "See which providers take no work, and open their gates by hand.",
-    "tenants": "Create and list tenants.",
+    "tenants": "Create and list tenants, and give them money to spend.",
+    "prices": "Import and list what providers ask.",
+    "usage": "What jobs of a period asked for, cost and were charged.",
+    "stats": "What the fleet has in hand, and what the last hours came to.",
+    "audit": "Check every promise about the tables; exit 1 with the rows that break one.",
     "keys": "Create, list and revoke API keys.",
     "simulator": "Run the provider simulator: a tool for tests and demos, not a provider.",
 }

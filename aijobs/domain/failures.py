@@ -39,10 +39,11 @@ class Failure:
 class Usage:
     """Tokens as a provider reported them; None means it said nothing, which is not zero.
 
-    `input_tokens` includes `cached_tokens`, and `output_tokens` includes `reasoning_tokens`.
+    `input_tokens` includes `cached_tokens` and `cache_write_tokens`, `output_tokens` includes `reasoning_tokens`.
     """
 
     input_tokens: int | None = None
     output_tokens: int | None = None
     cached_tokens: int | None = None
     reasoning_tokens: int | None = None
+    cache_write_tokens: int | None = None

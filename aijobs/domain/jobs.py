@@ -59,6 +59,23 @@ class Job:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class Terms:
+    """What a job's result is to cost its tenant: `tariff` none, fixed (`price_micros`) or metered (cost and margin).
+
+    `reserve_micros` None: the reservation follows from the price in force, the tokens of the request and the most that
+    may be answered. `on_cancel` is release or charge_delivered.
+    """
+
+    tariff: str = "none"
+    price_micros: int | None = None
+    margin_percent: int = 0
+    on_cancel: str = "release"
+    reserve_micros: int | None = 0
+    input_tokens: int = 0
+    output_tokens: int | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class NewJob:
     """A validated request for a job.
 
@@ -86,6 +103,7 @@ class NewJob:
     max_attempts: int
     on_unknown: str
     max_unknown_retries: int
+    terms: Terms = Terms()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -215,6 +215,7 @@ class _Reading:
             request_id=self._request_id(),
             operation_id=self.message_id,
             usage=self._tokens(),
+            output_characters=self.text.characters,
         )
 
     def _request_id(self) -> str | None:

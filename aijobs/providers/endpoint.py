@@ -99,6 +99,7 @@ def error_of(
     request_id: str | None = None,
     operation_id: str | None = None,
     usage: Usage | None = None,
+    output_characters: int = 0,
 ) -> ProviderError:
     """A failure with what is known of the call."""
     return ProviderError(
@@ -108,4 +109,5 @@ def error_of(
         provider_request_id=request_id,
         provider_operation_id=operation_id,
         usage=None if usage == Usage() else usage,
+        output_characters=output_characters,
     )

@@ -212,6 +212,7 @@ class _Reading:
             request_id=self._request_id(),
             operation_id=self.completion_id,
             usage=self.usage,
+            output_characters=self.text.characters,
         )
 
     def _request_id(self) -> str | None:

@@ -61,6 +61,7 @@ def usage(reported: Any) -> Usage | None:
         output_tokens=_tokens(reported.get("completion_tokens")),
         cached_tokens=_tokens(_part(reported, "prompt_tokens_details").get("cached_tokens")),
         reasoning_tokens=_tokens(_part(reported, "completion_tokens_details").get("reasoning_tokens")),
+        cache_write_tokens=_tokens(_part(reported, "prompt_tokens_details").get("cache_write_tokens")),
     )
     return None if found == Usage() else found
 
@@ -85,6 +86,7 @@ def any_usage(reported: Any) -> Usage:
         if cached is None
         else cached,
         reasoning_tokens=_tokens(_part(reported, "output_tokens_details").get("reasoning_tokens")),
+        cache_write_tokens=_tokens(reported.get("cache_creation_input_tokens")),
     )
 
 

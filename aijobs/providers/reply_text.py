@@ -24,6 +24,11 @@ class ReplyText:
         """Whether there is any text yet."""
         return bool(self._parts or self._pending)
 
+    @property
+    def characters(self) -> int:
+        """How much text there is so far."""
+        return sum(map(len, self._parts))
+
     def add(self, delta: str) -> str:
         """Take a delta; what of it is ready to be shown. Raises TextTooLarge."""
         text = self._pending + delta

@@ -73,6 +73,11 @@ class Progress:
         return self.numbered and self.sequence is not None
 
     @property
+    def characters(self) -> int:
+        """How much text there is so far."""
+        return self._text.characters
+
+    @property
     def had_output(self) -> bool:
         return bool(self._text)
 

@@ -133,6 +133,7 @@ class Work:
             request_id=self._request_id(),
             operation_id=self.progress.operation_id,
             usage=self.progress.usage,
+            output_characters=self.progress.characters,
         )
 
     def _wait(self, seconds: float) -> None:

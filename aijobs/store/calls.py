@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, fields
 from typing import Any
 from uuid import UUID
 
 from aijobs.domain.failures import Usage
+from aijobs.domain.money import Price
 from aijobs.store.db import Connection, fetch_all, fetch_one
 
 
@@ -17,6 +18,7 @@ class Intent:
     """A request about to leave. `request_hash` is SHA-256 over provider, model and body.
 
     `ask_by` says how the provider can be asked about it if its answer is lost: operation, key, repeat or not at all.
+    The tokens are what it may cost at most: an estimate of what is read, and the most that may be written, if bounded.
     """
 
     job_id: UUID
@@ -27,10 +29,12 @@ class Intent:
     request_hash: bytes
     dedupe_key: str | None = None
     ask_by: str | None = None
+    input_tokens: int = 0
+    max_output_tokens: int | None = None
 
 
-def mark_sent(connection: Connection, intents: Sequence[Intent]) -> frozenset[UUID]:
-    """Commit that these requests are leaving; the jobs whose request may leave. Safe to repeat.
+def mark_sent(connection: Connection, intents: Sequence[Intent]) -> dict[UUID, Price | None]:
+    """Commit that these requests are leaving; the jobs whose request may leave, with the price in force. Repeatable.
 
     A job that is missing from the answer has another owner or is to be cancelled: nothing may be sent for it.
     Source: sql/calls/mark_sent.sql.
@@ -47,17 +51,26 @@ def mark_sent(connection: Connection, intents: Sequence[Intent]) -> frozenset[UU
             "request_hashes": [intent.request_hash for intent in intents],
             "dedupe_keys": [intent.dedupe_key for intent in intents],
             "ask_bys": [intent.ask_by for intent in intents],
+            "inputs": [intent.input_tokens for intent in intents],
+            "outputs": [intent.max_output_tokens for intent in intents],
         },
     )
-    return frozenset(row["job_id"] for row in rows)
+    return {row["job_id"]: price_from(row) for row in rows}
+
+
+def price_from(row: Mapping[str, Any]) -> Price | None:
+    """The price in a row that may have one."""
+    if row["price_id"] is None:
+        return None
+    return Price(**{item.name: row[item.name] for item in fields(Price)})
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class CallEnding:
     """How a call ended. `outcome` is succeeded, failed, unknown or cancelled; `result` is kept only for the first.
 
-    `first_byte_seconds` counts from the sending. `cost_basis` is `none` when the provider did no work, else `unknown`
-    until a price is applied.
+    `first_byte_seconds` counts from the sending. `cost_micros` None is unknown; `cost_basis` says how it is known, and
+    is `none` when the provider did no work.
     """
 
     job_id: UUID
@@ -65,6 +78,7 @@ class CallEnding:
     step: str
     outcome: str
     cost_basis: str
+    cost_micros: int | None = None
     first_byte_seconds: float | None = None
     http_status: int | None = None
     provider_request_id: str | None = None
@@ -132,6 +146,7 @@ class LostCall:
     operation_id: str | None
     dedupe_key: str | None
     age_seconds: float
+    price: Price | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -158,13 +173,20 @@ def find_earlier(connection: Connection, job_id: UUID, step: str, request_hash: 
             row["provider_operation_id"],
             row["dedupe_key"],
             row["age_seconds"],
+            price_from(row),
         )
     return Earlier(stored, lost, row["rejected"])
 
 
 def usage_from(row: Mapping[str, Any]) -> Usage:
     """The tokens of a call's row."""
-    return Usage(row["input_tokens"], row["output_tokens"], row["cached_tokens"], row["reasoning_tokens"])
+    return Usage(
+        row["input_tokens"],
+        row["output_tokens"],
+        row["cached_tokens"],
+        row["reasoning_tokens"],
+        row["cache_write_tokens"],
+    )
 
 
 def note_operation(connection: Connection, job_id: UUID, run_token: UUID, step: str, operation_id: str) -> bool:
@@ -193,6 +215,7 @@ def _row(ending: CallEnding) -> dict[str, Any]:
         "step": ending.step,
         "outcome": ending.outcome,
         "cost_basis": ending.cost_basis,
+        "cost_micros": 0 if ending.cost_basis == "none" else ending.cost_micros,
         "first_byte_seconds": ending.first_byte_seconds,
         "http_status": ending.http_status,
         "provider_request_id": ending.provider_request_id,

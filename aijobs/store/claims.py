@@ -17,7 +17,7 @@ from psycopg import Rollback
 from aijobs.domain.claims import Allowance, Claim, Settled
 from aijobs.domain.policy import Decision, Fail, Hold, Retry
 from aijobs.errors import Contention
-from aijobs.store import gates
+from aijobs.store import gates, ledger
 from aijobs.store.db import Connection, fetch_all, fetch_one
 
 NO_KEYS: Mapping[str, str] = MappingProxyType({})
@@ -164,9 +164,11 @@ def accept(connection: Connection, results: Sequence[Result]) -> dict[UUID, Acce
     }
     for result in results:
         if result.job_id not in outcome:
-            outcome[result.job_id] = Accepted(
-                _refused(connection, result.job_id, result.run_token, outcome="succeeded", counted=True, error=None)
-            )
+            with connection.transaction():
+                refused = _refused(
+                    connection, result.job_id, result.run_token, outcome="succeeded", counted=True, error=None
+                )
+            outcome[result.job_id] = Accepted(refused)
     return outcome
 
 
@@ -182,20 +184,33 @@ class Ending:
     error: dict[str, str] | None
 
 
-def settle(connection: Connection, job_id: UUID, run_token: UUID, ending: Ending) -> Settled:
+def settle(
+    connection: Connection, job_id: UUID, run_token: UUID, ending: Ending, *, closes_books: bool = True
+) -> Settled:
     """Fail, retry or hold the job by the ending's decision; cancel it instead if that was asked for. Safe to repeat.
 
     Where a paid answer has come late that no attempt has been given, the job goes back in line for it instead: what is
-    paid for is not thrown away, and not bought again. A job past its expires_at is not.
+    paid for is not thrown away, and not bought again. A job past its expires_at is not. Whoever settles several jobs in
+    one transaction closes their books together at its end (`closes_books` False), so that balances are locked in order.
     Sources: sql/claims/fail.sql, retry.sql, hold.sql, cancel.sql; sql/calls/offer_late.sql.
     """
     with connection.transaction():
         if _late_answer_is_there(connection, job_id, run_token, ending):
             ending = replace(ending, decision=Retry(0.0, counted=_counted(ending.decision)))
         if _apply(connection, job_id, run_token, ending):
+            if isinstance(ending.decision, Fail) and closes_books:
+                ledger.close(connection, [job_id])
             return Settled.DONE
         counted = _counted(ending.decision)
-        return _refused(connection, job_id, run_token, outcome=ending.outcome, counted=counted, error=ending.error)
+        return _refused(
+            connection,
+            job_id,
+            run_token,
+            outcome=ending.outcome,
+            counted=counted,
+            error=ending.error,
+            closes_books=closes_books,
+        )
 
 
 def _late_answer_is_there(connection: Connection, job_id: UUID, run_token: UUID, ending: Ending) -> bool:
@@ -245,6 +260,7 @@ def _refused(
     outcome: str,
     counted: bool,
     error: dict[str, str] | None,
+    closes_books: bool = True,
 ) -> Settled:
     """The fence said no: the job was cancelled, or this was settled before, or it has another owner."""
     ended = "cancelled" if outcome in ("succeeded", "released") else outcome
@@ -254,6 +270,8 @@ def _refused(
         {"job_id": job_id, "run_token": run_token, "outcome": ended, "counted": counted, "error": _json(error)},
     )
     if row is not None:
+        if closes_books:
+            ledger.close(connection, [job_id])
         return Settled.CANCELLED
     verdict = fetch_one(connection, "claims/verdict", {"job_id": job_id, "run_token": run_token})
     if verdict is None:

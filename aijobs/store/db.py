@@ -19,7 +19,7 @@ from psycopg.conninfo import conninfo_to_dict, make_conninfo
 from psycopg.rows import DictRow, dict_row
 from psycopg_pool import ConnectionPool, PoolClosed, PoolTimeout
 
-from aijobs.errors import ConfigError, Contention, StoreUnavailable, UnstorableValue
+from aijobs.errors import ConfigError, Contention, InsufficientBudget, StoreUnavailable, UnstorableValue
 from aijobs.store.queries import query
 
 T = TypeVar("T")
@@ -39,9 +39,12 @@ LOCK_SECONDS = 3.0
 # On the server's side: no statement waits for a lock longer than a caller would wait for the answer, and a client that
 # vanished inside a transaction gives its row locks back.
 _SESSION_DEFAULTS = (
-    "-c lock_timeout={lock_ms}ms -c statement_timeout=20s -c idle_in_transaction_session_timeout=10s"
+    "-c lock_timeout={lock_ms}ms -c idle_in_transaction_session_timeout=10s"
     " -c tcp_keepalives_idle=5 -c tcp_keepalives_interval=2 -c tcp_keepalives_count=3 -c tcp_user_timeout=8s"
 )
+# Each statement has an index made for it. A plan that was made, and kept, while a table was nearly empty would read all
+# of it for each job when it is full.
+_SHORT_WORK = " -c statement_timeout=20s -c enable_seqscan=off"
 _POSTGRES_EPOCH = datetime(2000, 1, 1, tzinfo=UTC)
 _MICROSECOND = timedelta(microseconds=1)
 _CONTENTION = (errors.LockNotAvailable, errors.DeadlockDetected, errors.SerializationFailure)
@@ -87,7 +90,9 @@ class Connection(psycopg.Connection[DictRow]):
             raise psycopg.OperationalError(f"the database did not answer within {self.reply_seconds:g} s") from None
 
 
-def with_defaults(dsn: str, application_name: str, *, lock_seconds: float = LOCK_SECONDS) -> str:
+def with_defaults(
+    dsn: str, application_name: str, *, lock_seconds: float = LOCK_SECONDS, reads_tables: bool = False
+) -> str:
     """The DSN with our link and session settings where the user's own says nothing. ConfigError if it is none."""
     try:
         given = conninfo_to_dict(dsn)
@@ -97,19 +102,26 @@ def with_defaults(dsn: str, application_name: str, *, lock_seconds: float = LOCK
             "AIJOBS_DATABASE_URL or AIJOBS_LISTEN_URL is not a PostgreSQL DSN, like postgresql://user@host/database."
         )
         raise ConfigError([sentence]) from None
-    session = {} if given.get("options") else {"options": _SESSION_DEFAULTS.format(lock_ms=round(lock_seconds * 1000))}
+    options = _SESSION_DEFAULTS.format(lock_ms=round(lock_seconds * 1000)) + ("" if reads_tables else _SHORT_WORK)
+    session = {} if given.get("options") else {"options": options}
     return make_conninfo("", **{**_LINK_DEFAULTS, **session, "application_name": application_name, **given})
 
 
 def connect(
-    dsn: str, *, application_name: str, reply_seconds: float = 30.0, lock_seconds: float = LOCK_SECONDS
+    dsn: str,
+    *,
+    application_name: str,
+    reply_seconds: float = 30.0,
+    lock_seconds: float = LOCK_SECONDS,
+    reads_tables: bool = False,
 ) -> Connection:
     """A new autocommit connection of our own kind. Raises StoreUnavailable.
 
-    A reply may take `reply_seconds`, and a lock be waited for `lock_seconds`.
+    A reply may take `reply_seconds`, and a lock be waited for `lock_seconds`. `reads_tables`: for statements that read
+    whole tables, and may take their time.
     """
     with translated():
-        settled = with_defaults(dsn, application_name, lock_seconds=lock_seconds)
+        settled = with_defaults(dsn, application_name, lock_seconds=lock_seconds, reads_tables=reads_tables)
         connection = Connection.connect(settled, autocommit=True, row_factory=dict_row)
         _configure(connection, reply_seconds)
         return connection
@@ -129,7 +141,9 @@ def _configure(connection: Connection, reply_seconds: float = 30.0) -> None:
 
 @contextmanager
 def translated() -> Iterator[None]:
-    """Turn the driver's errors into StoreUnavailable, Contention and UnstorableValue; let programming errors through.
+    """Turn the driver's errors into StoreUnavailable, Contention, UnstorableValue and InsufficientBudget.
+
+    Programming errors go through.
 
     Connection errors carry no SQLSTATE, so that they are told by their type.
     """
@@ -137,20 +151,28 @@ def translated() -> Iterator[None]:
         yield
     except _CONTENTION as error:
         raise Contention(type(error).__name__) from error
+    except psycopg.errors.CheckViolation as error:
+        if error.diag.constraint_name != "budget_is_kept":
+            raise
+        raise InsufficientBudget("the tenant's budget does not cover the reservation") from None
     except psycopg.DataError as error:
         raise UnstorableValue(type(error).__name__) from error
     except (psycopg.OperationalError, psycopg.InterfaceError, PoolTimeout, PoolClosed, *_WRONG_SERVER) as error:
         raise StoreUnavailable(str(error).splitlines()[0] if str(error) else type(error).__name__) from error
 
 
-def fetch_all(connection: Connection, name: str, parameters: Mapping[str, object]) -> list[DictRow]:
+def fetch_all(
+    connection: Connection, name: str, parameters: Mapping[str, object], *, keep_plan: bool = True
+) -> list[DictRow]:
     """Run sql/<name>.sql and return its rows. Raises StoreUnavailable or Contention."""
-    return _run(connection, name, parameters).fetchall()
+    return _run(connection, name, parameters, keep_plan).fetchall()
 
 
-def fetch_one(connection: Connection, name: str, parameters: Mapping[str, object]) -> DictRow | None:
+def fetch_one(
+    connection: Connection, name: str, parameters: Mapping[str, object], *, keep_plan: bool = True
+) -> DictRow | None:
     """Run sql/<name>.sql, which returns at most one row."""
-    rows = fetch_all(connection, name, parameters)
+    rows = fetch_all(connection, name, parameters, keep_plan=keep_plan)
     if len(rows) > 1:
         raise AssertionError(f"sql/{name}.sql returned {len(rows)} rows where at most one is right")
     return rows[0] if rows else None
@@ -161,13 +183,16 @@ def execute(connection: Connection, name: str, parameters: Mapping[str, object])
     return _run(connection, name, parameters).rowcount
 
 
-def _run(connection: Connection, name: str, parameters: Mapping[str, object]) -> psycopg.Cursor[DictRow]:
+def _run(
+    connection: Connection, name: str, parameters: Mapping[str, object], keep_plan: bool = True
+) -> psycopg.Cursor[DictRow]:
     statement = query(name)
     statement.check(parameters)
     with translated():
         try:
             # Without parameters the text goes as it is, so that no percent sign is read as a placeholder.
-            cursor = connection.execute(statement.text, parameters or None, binary=True)
+            prepare = None if keep_plan else False
+            cursor = connection.execute(statement.text, parameters or None, prepare=prepare, binary=True)
         except _WRONG_SERVER:
             connection.close()
             raise

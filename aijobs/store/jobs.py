@@ -10,7 +10,8 @@ from typing import Any
 from uuid import UUID
 
 from aijobs.domain.jobs import Job, JobStatus, ListFilter, NewJob
-from aijobs.errors import Contention
+from aijobs.errors import Contention, NoKnownPrice
+from aijobs.store import ledger
 from aijobs.store.db import Connection, Database, fetch_all, fetch_one
 from aijobs.store.rows import attempts_from, job_from
 
@@ -32,17 +33,18 @@ class Created:
 def create(db: Database, new: NewJob) -> Created:
     """Create a job, once per tenant and key. It is committed when this returns.
 
-    Raises StoreUnavailable, Contention when another transaction holds the key for too long, and LookupError for a
-    tenant that does not exist. Source: sql/jobs/create.sql.
+    Raises StoreUnavailable, Contention when another transaction holds the key for too long, InsufficientBudget and
+    NoKnownPrice for a tenant with a budget, and LookupError for one that does not exist. Source: sql/jobs/create.sql.
     """
     with db.connection() as connection:
         row = fetch_one(connection, "jobs/create", _create_parameters(new))
-        if row is None:  # lost a race to a transaction that this statement's snapshot did not see
-            row = _find_by_key(connection, new.tenant_id, new.idempotency_key)
+        if row is not None:
+            return Created(CreateOutcome.CREATED, job_from(row))
+        row = _find_by_key(connection, new.tenant_id, new.idempotency_key)
+        if row is None and fetch_one(connection, "ledger/balance", {"tenant_id": new.tenant_id}) is not None:
+            raise NoKnownPrice(f"the kind {new.kind!r} has no known price")
         if row is None:
             raise LookupError(f"no tenant {new.tenant_id}")
-    if row.get("created"):
-        return Created(CreateOutcome.CREATED, job_from(row))
     same = bytes(row["request_hash"]) == new.request_hash
     return Created(CreateOutcome.REPLAYED if same else CreateOutcome.CONFLICT, job_from(row))
 
@@ -116,7 +118,10 @@ def _cancel_locked(
     row = fetch_one(connection, statement, scope)
     if row is None:
         raise Contention(f"the job changed although its row was locked ({statement})")
-    return row
+    if statement != "jobs/cancel_waiting":
+        return row
+    ledger.close(connection, [row["id"]])
+    return fetch_one(connection, "jobs/get", scope) or row
 
 
 def ping(db: Database) -> None:
@@ -126,7 +131,10 @@ def ping(db: Database) -> None:
 
 
 def _find_by_key(connection: Connection, tenant_id: UUID, key: str) -> dict[str, Any] | None:
-    return fetch_one(connection, "jobs/find_by_key", {"tenant_id": tenant_id, "idempotency_key": key})
+    # Planned anew each time: a plan that was kept from when the tenant had a handful of jobs has been seen to read all
+    # of its jobs for one key, by the index of their ids, for as long as the session lasted.
+    parameters = {"tenant_id": tenant_id, "idempotency_key": key}
+    return fetch_one(connection, "jobs/find_by_key", parameters, keep_plan=False)
 
 
 def _create_parameters(new: NewJob) -> dict[str, object]:
@@ -150,4 +158,11 @@ def _create_parameters(new: NewJob) -> dict[str, object]:
         "max_attempts": new.max_attempts,
         "on_unknown": new.on_unknown,
         "max_unknown_retries": new.max_unknown_retries,
+        "tariff": new.terms.tariff,
+        "price_micros": new.terms.price_micros,
+        "margin_percent": new.terms.margin_percent,
+        "on_cancel": new.terms.on_cancel,
+        "reserve_micros": new.terms.reserve_micros,
+        "input_tokens": new.terms.input_tokens,
+        "output_tokens": new.terms.output_tokens,
     }

@@ -8,6 +8,7 @@ from uuid import UUID
 
 from aijobs.domain.jobs import Job, JobStatus
 from aijobs.errors import AijobsError, Contention
+from aijobs.store import ledger
 from aijobs.store.calls import Stored, usage_from
 from aijobs.store.db import Connection, Database, fetch_one
 from aijobs.store.rows import job_from
@@ -68,7 +69,8 @@ def resolve(
 def retry(db: Database, tenant_id: UUID, job_id: UUID) -> Job | None:
     """Put a failed or cancelled job back in line, with a fresh allowance of attempts; None for an unknown job.
 
-    Raises WrongStatus, and Contention when the job's row stays locked. Source: sql/jobs/retry_ended.sql.
+    Raises WrongStatus, InsufficientBudget when the new reservation does not fit, and Contention when the job's row
+    stays locked. Source: sql/jobs/retry_ended.sql.
     """
     scope = {"tenant_id": tenant_id, "job_id": job_id}
     with db.connection() as connection, connection.transaction():
@@ -84,4 +86,8 @@ def _changed(connection: Connection, statement: str, parameters: dict[str, Any])
     row = fetch_one(connection, statement, parameters)
     if row is None:
         raise Contention(f"the job changed although its row was locked ({statement})")
+    if row["finished_at"] is not None:
+        ledger.close(connection, [row["id"]])
+        scope = {"tenant_id": parameters["tenant_id"], "job_id": parameters["job_id"]}
+        row = fetch_one(connection, "jobs/get", scope) or row
     return job_from(row)

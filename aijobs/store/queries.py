@@ -51,3 +51,8 @@ def query(name: str) -> Query:
     source = (sql_root() / f"{name}.sql").read_text(encoding="utf-8")
     body = _COMMENT_LINE.sub("", source).strip().removesuffix(";")
     return Query(name, f"/* {name}.sql */ {body}", frozenset(_PARAMETER.findall(body)))
+
+
+def names_in(folder: str) -> list[str]:
+    """The names of the statements in a folder of sql/, in order."""
+    return sorted(path.stem for path in (sql_root() / folder).glob("*.sql"))

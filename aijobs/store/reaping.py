@@ -9,6 +9,7 @@ from uuid import UUID
 
 from aijobs.domain.claims import DeadAttempt, Settled
 from aijobs.domain.policy import Retry
+from aijobs.store import ledger
 from aijobs.store.claims import Ending, allowance_from, settle
 from aijobs.store.db import Connection, execute, fetch_all
 
@@ -38,7 +39,7 @@ def reap(
             {"worker_id": worker_id, "hold_seconds": hold_seconds, "limit": REAP_LIMIT},
         )
         dead = [_dead_from(row) for row in rows if row["id"] is not None]
-        return Reaped(rows[0]["on_duty"], [_bury(connection, attempt, end(attempt)) for attempt in dead])
+        return Reaped(rows[0]["on_duty"], _bury(connection, dead, end))
 
 
 def release_dead(
@@ -47,7 +48,7 @@ def release_dead(
     """Settle up to REAP_LIMIT jobs of a worker process known to be dead. Source: sql/claims/lock_abandoned.sql."""
     with connection.transaction():
         rows = fetch_all(connection, "claims/lock_abandoned", {"worker_id": worker_id, "limit": REAP_LIMIT})
-        return [_bury(connection, attempt, end(attempt)) for attempt in map(_dead_from, rows)]
+        return _bury(connection, [_dead_from(row) for row in rows], end)
 
 
 def release_unheld(connection: Connection, *, worker_id: str, held: Sequence[UUID]) -> list[str]:
@@ -68,9 +69,17 @@ def give_up_duty(connection: Connection, *, worker_id: str) -> None:
     execute(connection, "claims/give_up_duty", {"worker_id": worker_id})
 
 
-def _bury(connection: Connection, dead: DeadAttempt, ending: Ending) -> tuple[DeadAttempt, Ending, Settled]:
-    execute(connection, "calls/abandon", {"job_id": dead.job_id, "attempt": dead.attempt})
-    return dead, ending, settle(connection, dead.job_id, dead.run_token, ending)
+def _bury(
+    connection: Connection, dead: Sequence[DeadAttempt], end: Callable[[DeadAttempt], Ending]
+) -> list[tuple[DeadAttempt, Ending, Settled]]:
+    buried = []
+    for attempt in dead:
+        ending = end(attempt)
+        execute(connection, "calls/abandon", {"job_id": attempt.job_id, "attempt": attempt.attempt})
+        settled = settle(connection, attempt.job_id, attempt.run_token, ending, closes_books=False)
+        buried.append((attempt, ending, settled))
+    ledger.close(connection, [attempt.job_id for attempt in dead])
+    return buried
 
 
 def _dead_from(row: dict[str, Any]) -> DeadAttempt:

@@ -56,7 +56,7 @@ _CALL_FIELDS = (
     "ask_by",
     "asked_at",
 )
-_USAGE_FIELDS = ("input_tokens", "cached_tokens", "output_tokens", "reasoning_tokens")
+_USAGE_FIELDS = ("input_tokens", "cached_tokens", "cache_write_tokens", "output_tokens", "reasoning_tokens")
 
 
 def attempts_from(rows: list[dict[str, Any]]) -> list[dict[str, Any]]:

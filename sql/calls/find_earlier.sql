@@ -4,7 +4,8 @@
 -- Why it counts refused answers: the key under which a provider does work once must be another one after a refusal.
 -- Locks: call (the one whose answer is offered). Always one row.
 WITH stored AS MATERIALIZED (
-    SELECT c.attempt, c.result, c.input_tokens, c.cached_tokens, c.output_tokens, c.reasoning_tokens
+    SELECT c.attempt, c.result, c.input_tokens, c.cached_tokens, c.output_tokens, c.reasoning_tokens,
+           c.cache_write_tokens
     FROM ai_calls c
     WHERE c.job_id = %(job_id)s::uuid AND c.step = %(step)s::text AND c.request_hash = %(request_hash)s::bytea
       AND c.outcome = 'succeeded' AND c.result IS NOT NULL AND NOT c.rejected
@@ -16,7 +17,7 @@ WITH stored AS MATERIALIZED (
     WHERE c.job_id = %(job_id)s::uuid AND c.attempt = stored.attempt AND c.step = %(step)s::text AND NOT c.offered
 ), lost AS (
     SELECT c.attempt, a.run_token, c.provider_operation_id, c.dedupe_key,
-           extract(epoch FROM now() - c.sent_at)::float8 AS age_seconds
+           extract(epoch FROM now() - c.sent_at)::float8 AS age_seconds, c.price_id
     FROM ai_calls c
     JOIN ai_attempts a ON a.job_id = c.job_id AND a.number = c.attempt
     WHERE c.job_id = %(job_id)s::uuid AND c.step = %(step)s::text AND c.request_hash = %(request_hash)s::bytea
@@ -26,10 +27,13 @@ WITH stored AS MATERIALIZED (
     LIMIT 1
 )
 SELECT stored.attempt AS stored_attempt, stored.result, stored.input_tokens, stored.cached_tokens, stored.output_tokens,
-       stored.reasoning_tokens, lost.attempt AS lost_attempt, lost.run_token AS lost_run_token,
+       stored.reasoning_tokens, stored.cache_write_tokens, lost.attempt AS lost_attempt, lost.run_token AS lost_run_token,
        lost.provider_operation_id, lost.dedupe_key, lost.age_seconds,
+       lost.price_id, p.input_micros, p.cached_micros, p.cache_write_micros, p.output_micros, p.reasoning_micros,
+       p.request_micros,
        (SELECT count(*) FROM ai_calls c
         WHERE c.job_id = %(job_id)s::uuid AND c.step = %(step)s::text AND c.rejected)::integer AS rejected
 FROM (SELECT 1) always
 LEFT JOIN stored ON true
-LEFT JOIN lost ON true;
+LEFT JOIN lost ON true
+LEFT JOIN ai_prices p ON p.id = lost.price_id;

@@ -9,7 +9,7 @@ WITH ending AS MATERIALIZED (
     FROM jsonb_to_recordset(%(endings)s::jsonb) AS e (
         job_id uuid, run_token uuid, step text, outcome text, first_byte_seconds float8, http_status smallint,
         provider_request_id text, provider_operation_id text, input_tokens bigint, cached_tokens bigint,
-        output_tokens bigint, reasoning_tokens bigint, cost_basis text, provider_cancel text, error jsonb, result jsonb)
+        output_tokens bigint, reasoning_tokens bigint, cache_write_tokens bigint, cost_micros bigint, cost_basis text, provider_cancel text, error jsonb, result jsonb)
 ), open AS MATERIALIZED (
     SELECT c.job_id, c.attempt, c.step, e.run_token
     FROM ai_calls c
@@ -25,7 +25,8 @@ SET stage = 'finished', outcome = e.outcome, finished_at = now(),
     http_status = e.http_status, provider_request_id = e.provider_request_id,
     provider_operation_id = coalesce(e.provider_operation_id, c.provider_operation_id),
     input_tokens = e.input_tokens, cached_tokens = e.cached_tokens,
-    output_tokens = e.output_tokens, reasoning_tokens = e.reasoning_tokens, cost_basis = e.cost_basis,
+    output_tokens = e.output_tokens, reasoning_tokens = e.reasoning_tokens, cache_write_tokens = e.cache_write_tokens,
+    cost_micros = e.cost_micros, cost_basis = e.cost_basis,
     provider_cancel = e.provider_cancel, error = e.error, result = e.result
 FROM open
 JOIN ending e ON e.job_id = open.job_id AND e.run_token = open.run_token AND e.step = open.step

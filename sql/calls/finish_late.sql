@@ -22,6 +22,7 @@ WITH job AS MATERIALIZED (
         provider_operation_id = coalesce(%(provider_operation_id)s::text, c.provider_operation_id),
         input_tokens = %(input_tokens)s::bigint, cached_tokens = %(cached_tokens)s::bigint,
         output_tokens = %(output_tokens)s::bigint, reasoning_tokens = %(reasoning_tokens)s::bigint,
+        cache_write_tokens = %(cache_write_tokens)s::bigint, cost_micros = %(cost_micros)s::bigint,
         cost_basis = %(cost_basis)s::text, provider_cancel = %(provider_cancel)s::text, error = %(error)s::jsonb,
         result = %(result)s::jsonb
     FROM closed

@@ -12,6 +12,7 @@ from tests.benchmarks.rig import Rig, rig
 
 QUICK: dict[str, Callable[[Rig], figures.Figures]] = {
     "create": lambda rig: create.create(rig, seconds=3),
+    "budget": lambda rig: create.budget(rig, seconds=3),
     "drain": lambda rig: figures.drain(rig, jobs=5000),
     "queue_wait": lambda rig: figures.queue_wait(rig, jobs=60),
     "memory": figures.memory,
@@ -20,6 +21,7 @@ QUICK: dict[str, Callable[[Rig], figures.Figures]] = {
 }
 FULL: dict[str, Callable[[Rig], figures.Figures]] = QUICK | {
     "create": lambda rig: create.create(rig, seconds=8),
+    "budget": lambda rig: create.budget(rig, seconds=8),
     "drain": lambda rig: figures.drain(rig, jobs=30_000),
     "queue_wait": lambda rig: figures.queue_wait(rig, jobs=200),
     "idle": lambda rig: figures.idle(rig, seconds=30),

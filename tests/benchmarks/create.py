@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import http.client
 import json
 import subprocess
@@ -15,10 +16,13 @@ from contextlib import contextmanager
 import psycopg
 
 from aijobs.gunicorn_file import gunicorn_file
+from aijobs.store import ledger, tenants
+from aijobs.store.db import Database
 from tests.benchmarks.figures import Figures
 from tests.benchmarks.rig import ROOT, Rig, wait_for
 
 CLIENTS = 16
+BUDGET_CLIENTS = 64
 
 
 def create(rig: Rig, *, seconds: float) -> Figures:
@@ -35,6 +39,20 @@ def create(rig: Rig, *, seconds: float) -> Figures:
             bare.append(_rate(port, "/bare", seconds / 2))
     rate, base = sum(ours) / 2, sum(bare) / 2
     return {"creates_per_second": round(rate), "bare_per_second": round(base), "of_bare": round(rate / base, 3)}
+
+
+def budget(rig: Rig, *, seconds: float) -> Figures:
+    """64 clients of one tenant with a budget, whose balance is one row, against those of one without."""
+    rates: dict[bool, list[float]] = {False: [], True: []}
+    databases = {budgeted: rig.fresh_database() for budgeted in rates}
+    with contextlib.closing(Database(databases[True], application_name="bench")) as db:
+        ledger.grant(db, tenants.create_tenant(db, tenants.OPEN_TENANT), 10**15)
+    for _ in range(2):
+        for budgeted, dsn in databases.items():
+            with _served(rig, dsn, "wsgi:app") as port:
+                rates[budgeted].append(_rate(port, "/api/ai/jobs", seconds / 2, BUDGET_CLIENTS))
+    free, bound = (sum(rates[budgeted]) / 2 for budgeted in (False, True))
+    return {"budgeted_per_second": round(bound), "free_per_second": round(free), "of_free": round(bound / free, 3)}
 
 
 @contextmanager
@@ -68,16 +86,16 @@ def _answers(port: int) -> bool:
         return False
 
 
-def _rate(port: int, path: str, seconds: float) -> float:
-    """Successful POSTs a second of sixteen clients that keep their connections."""
-    _burst(port, path, lambda: 0.5)
-    return _burst(port, path, lambda: seconds) / seconds
+def _rate(port: int, path: str, seconds: float, clients: int = CLIENTS) -> float:
+    """Successful POSTs a second of clients that keep their connections."""
+    _burst(port, path, lambda: 0.5, clients)
+    return _burst(port, path, lambda: seconds, clients) / seconds
 
 
-def _burst(port: int, path: str, seconds: Callable[[], float]) -> int:
+def _burst(port: int, path: str, seconds: Callable[[], float], clients: int) -> int:
     end_at = time.perf_counter() + seconds()
-    done = [0] * CLIENTS
-    threads = [threading.Thread(target=_client, args=(port, path, end_at, done, number)) for number in range(CLIENTS)]
+    done = [0] * clients
+    threads = [threading.Thread(target=_client, args=(port, path, end_at, done, number)) for number in range(clients)]
     for thread in threads:
         thread.start()
     for thread in threads:

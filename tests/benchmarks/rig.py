@@ -23,6 +23,8 @@ ROOT = Path(__file__).parents[2]
 CONFIG = """
 [kinds.noop]
 handler = "tests.benchmarks.handlers:noop"
+price_micros = 20
+reserve_micros = 50
 [kinds.sleep]
 handler = "tests.benchmarks.handlers:sleep"
 """

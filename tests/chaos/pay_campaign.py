@@ -23,7 +23,9 @@ from uuid import UUID
 
 from psycopg.conninfo import make_conninfo
 
+from aijobs.domain.jobs import Terms
 from aijobs.embedded import EmbeddedPostgres
+from aijobs.store import ledger
 from aijobs.store.migrate import migrate
 from tests.chaos import trouble
 from tests.workers.fleet import Fleet, audit, fleet_on
@@ -114,6 +116,7 @@ def submit(fleet: Fleet, sort: Sort, name: str, dice: random.Random, longest_ms:
         provider={"chat": "sim", "steps": "sim"}.get(sort.kind, sort.kind),
         on_unknown=sort.on_unknown,
         max_unknown_retries=10,
+        terms=Terms(tariff="fixed", price_micros=20, reserve_micros=50),
     )
 
 
@@ -200,6 +203,7 @@ def run(scenario: str, *, jobs: int, seed: int) -> list[str]:
             options = {"fault_rate": 0.15, "seed": seed} if scenario == "faults" else {}
             with fleet_on(dsn, folder, **options) as fleet:
                 fleet.config.write_text(fleet.config.read_text() + CONFIG.format(url=fleet.simulator.url))
+                ledger.grant(fleet.db, fleet.tenant, 50 * jobs)
                 supervisor = fleet.start(**trouble.FAST)
                 troubled = trouble.SCENARIOS[scenario](fleet, supervisor, server, random.Random(seed))
                 made = campaign(

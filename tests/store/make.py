@@ -102,10 +102,21 @@ def insert_answer(connection: Connection, job_id: UUID, *, step: str = "late", *
     given = {"late": True, "offered": False, "outcome": "succeeded", "result": '{"text": "stored"}'} | columns
     connection.execute(
         "INSERT INTO ai_calls (job_id, attempt, step, tenant_id, provider, stage, outcome, request_hash, sent_at,"
-        " finished_at, late, offered, result)"
-        " SELECT id, greatest(attempts, 1), %s, tenant_id, 'sim', 'finished', %s, %s, now(), now(), %s, %s, %s"
+        " finished_at, late, offered, result, cost_micros, cost_basis)"
+        " SELECT id, greatest(attempts, 1), %s, tenant_id, 'sim', 'finished', %s, %s, now(), now(), %s, %s, %s, %s,"
+        " CASE WHEN %s::bigint IS NULL THEN 'unknown' ELSE 'reported' END"
         " FROM ai_jobs WHERE id = %s",
-        [step, given["outcome"], FINGERPRINT, given["late"], given["offered"], given["result"], job_id],
+        [
+            step,
+            given["outcome"],
+            FINGERPRINT,
+            given["late"],
+            given["offered"],
+            given["result"],
+            given.get("cost_micros"),
+            given.get("cost_micros"),
+            job_id,
+        ],
     )
 
 

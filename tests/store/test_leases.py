@@ -28,7 +28,7 @@ def expire_leases(connection: Connection) -> None:
 
 
 def mark_sent(connection: Connection, job_id: UUID, run_token: UUID) -> None:
-    assert calls.mark_sent(connection, [Intent(job_id, run_token, "s", "sim", "m", b"h" * 32)]) == {job_id}
+    assert calls.mark_sent(connection, [Intent(job_id, run_token, "s", "sim", "m", b"h" * 32)]) == {job_id: None}
 
 
 def test_a_row_that_is_locked_elsewhere_is_unconfirmed_and_expires_no_other(

@@ -74,7 +74,8 @@ def test_no_column_holds_a_float_or_a_time_without_its_zone(connection: Connecti
 def test_every_statement_is_used() -> None:
     root = Path(__file__).parents[2]
     sources = "\n".join(path.read_text() for folder in ("aijobs", "workers") for path in (root / folder).rglob("*.py"))
-    assert [name for name in NAMES if f'"{name}"' not in sources] == []
+    named = [name for name in NAMES if not name.startswith("invariants/")]  # those are run by the folder
+    assert [name for name in named if f'"{name}"' not in sources] == []
 
 
 def test_the_server_sees_which_file_a_statement_came_from(connection: Connection) -> None:

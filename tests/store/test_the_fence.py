@@ -47,7 +47,7 @@ def test_a_stale_worker_changes_nothing_of_its_successors_job(
     assert claims.settle(connection, stale.job_id, stale.run_token, Ending("failed", decision, ERROR)) is Settled.LOST
     lost = claims.extend(connection, [(stale.job_id, stale.run_token)], lease_seconds=60).lost
     assert lost == {stale.job_id}
-    assert calls.mark_sent(connection, [Intent(stale.job_id, stale.run_token, "s", "sim", "m", b"h" * 32)]) == set()
+    assert calls.mark_sent(connection, [Intent(stale.job_id, stale.run_token, "s", "sim", "m", b"h" * 32)]) == {}
     assert whole_row(connection, stale.job_id) == before
 
 
@@ -113,7 +113,7 @@ def test_a_cancel_that_came_first_wins_over_a_result(db: Database, tenant: UUID,
 def test_nothing_is_sent_once_a_cancel_was_asked_for(db: Database, tenant: UUID, connection: Connection) -> None:
     claim = running(db, connection, tenant)
     jobs.request_cancel(db, tenant, claim.job_id)
-    assert calls.mark_sent(connection, [Intent(claim.job_id, claim.run_token, "s", "sim", "m", b"h" * 32)]) == set()
+    assert calls.mark_sent(connection, [Intent(claim.job_id, claim.run_token, "s", "sim", "m", b"h" * 32)]) == {}
     assert connection.execute("SELECT count(*) AS n FROM ai_calls").fetchone() == {"n": 0}
 
 
@@ -165,10 +165,10 @@ def test_marking_sent_can_be_repeated_but_not_after_the_call_has_ended(
 ) -> None:
     claim = running(db, connection, tenant)
     intent = Intent(claim.job_id, claim.run_token, "s", "sim", "m", b"h" * 32)
-    assert calls.mark_sent(connection, [intent]) == {claim.job_id}
-    assert calls.mark_sent(connection, [intent]) == {claim.job_id}
+    assert calls.mark_sent(connection, [intent]) == {claim.job_id: None}
+    assert calls.mark_sent(connection, [intent]) == {claim.job_id: None}
     calls.finish(
         connection,
         [CallEnding(job_id=claim.job_id, run_token=claim.run_token, step="s", outcome="failed", cost_basis="none")],
     )
-    assert calls.mark_sent(connection, [intent]) == set()
+    assert calls.mark_sent(connection, [intent]) == {}

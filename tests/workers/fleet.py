@@ -21,8 +21,9 @@ from psycopg.rows import dict_row
 
 from aijobs.domain.jobs import Job, JobStatus
 from aijobs.simulator import SimulatorProcess
+from aijobs.store import audit as store_audit
 from aijobs.store import jobs
-from aijobs.store.db import Database
+from aijobs.store.db import Database, connect
 from aijobs.store.notify import Notifier
 from tests.store.make import new_job
 
@@ -189,9 +190,11 @@ def fleet_on(database_url: str, folder: Path, policy: str = "", **simulator_opti
 def audit(fleet: Fleet) -> None:
     """What must hold once everything is quiet, whatever happened before."""
     problems: list[str] = []
-    for name, query in _INVARIANTS.items():
-        problems += [f"{name}: {row}" for row in fleet.rows(query)]
+    with connect(fleet.dsn, application_name="test audit") as connection:
+        for name, rows in store_audit.broken(connection):
+            problems += [f"{name}: {row}" for row in rows]
     assert problems == []
+    assert fleet.rows(_NOBODY_IS_IDLE) == []
     assert posts_without_a_call(fleet) == []
 
 
@@ -203,47 +206,9 @@ def posts_without_a_call(fleet: Fleet) -> list[str]:
     return [f"{request}: {count} posts" for request, count in posts.items() if count != 1 or request not in recorded]
 
 
-_TERMINAL = "('job.succeeded', 'job.failed', 'job.cancelled')"
-_INVARIANTS = {
-    "one open attempt exactly while running": """
-        SELECT j.id, j.status FROM ai_jobs j
-        LEFT JOIN ai_attempts a ON a.job_id = j.id AND a.finished_at IS NULL
-        GROUP BY j.id HAVING count(a.number) <> (j.status = 'running')::int""",
-    "attempts are numbered 1..attempts": """
-        SELECT j.id FROM ai_jobs j LEFT JOIN ai_attempts a ON a.job_id = j.id
-        GROUP BY j.id HAVING count(a.number) <> j.attempts OR coalesce(max(a.number), 0) <> j.attempts""",
-    "counted attempts are counted, and no more than allowed": """
-        SELECT j.id FROM ai_jobs j LEFT JOIN ai_attempts a ON a.job_id = j.id AND a.counted
-        GROUP BY j.id HAVING count(a.number) <> j.attempts_counted OR j.attempts_counted > j.max_attempts""",
-    "one accepted attempt exactly when succeeded": """
-        SELECT j.id FROM ai_jobs j LEFT JOIN ai_attempts a ON a.job_id = j.id AND a.accepted
-        GROUP BY j.id HAVING count(a.number) <> (j.status = 'succeeded')::int""",
-    "events are 1..n": """
-        SELECT job_id FROM ai_events GROUP BY job_id HAVING min(seq) <> 1 OR max(seq) <> count(*)""",
-    "the last event's number is kept": """
-        SELECT j.id FROM ai_jobs j LEFT JOIN ai_attempts a ON a.job_id = j.id AND a.finished_at IS NULL
-        JOIN ai_events e ON e.job_id = j.id
-        GROUP BY j.id, a.event_seq HAVING max(e.seq) <> coalesce(a.event_seq, j.event_seq)""",
-    "a terminal event exactly when terminal, and last": f"""
-        SELECT j.id, j.status FROM ai_jobs j
-        LEFT JOIN ai_events e ON e.job_id = j.id AND e.type IN {_TERMINAL}
-        GROUP BY j.id HAVING count(e.seq) <> (j.finished_at IS NOT NULL)::int
-            OR max(e.seq) <> (SELECT max(seq) FROM ai_events WHERE job_id = j.id)""",
-    "no open call of a closed attempt": """
-        SELECT c.job_id FROM ai_calls c JOIN ai_attempts a ON a.job_id = c.job_id AND a.number = c.attempt
-        WHERE a.finished_at IS NOT NULL AND c.finished_at IS NULL""",
-    "children have their job's tenant": """
-        SELECT a.job_id FROM ai_attempts a JOIN ai_jobs j ON j.id = a.job_id WHERE a.tenant_id <> j.tenant_id
-        UNION ALL SELECT c.job_id FROM ai_calls c JOIN ai_jobs j ON j.id = c.job_id WHERE c.tenant_id <> j.tenant_id
-        UNION ALL
-        SELECT e.job_id FROM ai_events e JOIN ai_jobs j ON j.id = e.job_id WHERE e.tenant_id <> j.tenant_id""",
-    "time goes forward": """
-        SELECT id FROM ai_jobs WHERE NOT (created_at <= coalesce(started_at, created_at)
-            AND coalesce(started_at, created_at) <= coalesce(finished_at, 'infinity'))""",
-    "nobody sits idle in a transaction": """
-        SELECT pid, query FROM pg_stat_activity
-        WHERE datname = current_database() AND state LIKE 'idle in transaction%'""",
-}
+_NOBODY_IS_IDLE = """
+    SELECT pid, query FROM pg_stat_activity
+    WHERE datname = current_database() AND state LIKE 'idle in transaction%'"""
 
 
 def children(pid: int) -> list[int]:
