@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import functools
 import json
+import logging
 from collections.abc import Mapping
 from dataclasses import replace
 from typing import Any
@@ -10,7 +12,7 @@ from typing import Any
 from aijobs import metrics
 from aijobs.domain.failures import ErrorClass, Failure, Usage
 from aijobs.domain.money import NOTHING, Cost, Price, cost_of, estimated_tokens
-from aijobs.errors import NotSent, ProviderError
+from aijobs.errors import NotSent, ProviderError, UnstorableValue
 from aijobs.providers.base import Adapter, Reply, Request
 from aijobs.providers.exchange import UNSENT_PHASES, Exchange
 from aijobs.store.calls import CallEnding, Intent
@@ -18,6 +20,8 @@ from workers.endings import error_of
 from workers.gates import Gates
 from workers.held import HeldClaim
 from workers.writer import Writer
+
+log = logging.getLogger(__name__)
 
 # How long the provider may take to answer that it has stopped; the job's end waits for it.
 CANCEL_SECONDS = 2.0
@@ -73,6 +77,8 @@ class Call:
             raise NotSent("fenced")
         self._marked = True
         self._price = leave.price
+        if leave.price is None:
+            _say_unpriced(self._provider, self._model)
         # The commit may have waited for long. A paused or starved worker must not send what another already does.
         if not self._held.lease_is_safe():
             raise NotSent("lease_lost")
@@ -123,7 +129,13 @@ class Call:
         metrics.provider_outcome(self._provider, self._model, "succeeded")
         metrics.tokens(self._provider, self._model, reply.usage)
         cost = cost_of_reply(reply, self._price, self._input_tokens)
-        self._finish("succeeded", cost, exchange=exchange, **facts_of(reply), result=stored_form(reply))
+        try:
+            self._finish("succeeded", cost, exchange=exchange, **facts_of(reply), result=stored_form(reply))
+        except UnstorableValue as error:
+            # The work was done and is paid for; that its answer cannot be kept makes it unknown to everybody after us.
+            words = "The provider's answer holds what PostgreSQL cannot store."
+            unkept = Failure(ErrorClass.UNKNOWN, "unstorable_answer", words)
+            raise self.failed(ProviderError(unkept, phase=exchange.phase, usage=reply.usage), exchange) from error
         self._gates.taken(self._provider)
 
     def _with_ways_to_ask(self, failure: Failure) -> Failure:
@@ -165,6 +177,12 @@ class Call:
             self._held.settling = False
         if finished.late:
             metrics.late_result()
+
+
+@functools.cache
+def _say_unpriced(provider: str, model: str | None) -> None:
+    """Once for each model in a process: a cost that is not known is nobody's zero."""
+    log.warning("what %s %s costs is not known: give it a price with `aijobs prices import`", provider, model or "")
 
 
 def cancel(adapter: Adapter, operation_id: str) -> str:

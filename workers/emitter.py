@@ -1,4 +1,7 @@
-"""What attempts say as they go, gathered: one write for all the pieces of output of a tick, whatever their number."""
+"""What attempts say as they go, gathered: one write for all the pieces of output of a tick, whatever their number.
+
+The pieces of one job are written in their order, because the writer takes reports in theirs.
+"""
 
 from __future__ import annotations
 
@@ -21,8 +24,6 @@ class Emitter(threading.Thread):
         self._writer = writer
         self._buffered: dict[UUID, tuple[UUID, list[str]]] = {}
         self._changed = threading.Condition()
-        # Held while pieces are written, so that those of one job are written in their order.
-        self._writing = threading.Lock()
         self._stopping = False
 
     def emit(self, claim: Claim, text: str) -> None:
@@ -33,11 +34,10 @@ class Emitter(threading.Thread):
 
     def flush(self, claim: Claim) -> None:
         """Write what the attempt has said. To be called before it is settled. Raises what the writer raises."""
-        with self._writing:
-            with self._changed:
-                said = self._buffered.pop(claim.job_id, None)
-            if said is not None:
-                self._writer.emit([Said(claim.job_id, said[0], "".join(said[1]))])
+        with self._changed:
+            said = self._buffered.pop(claim.job_id, None)
+        if said is not None:
+            self._writer.emit([Said(claim.job_id, said[0], "".join(said[1]))])
 
     def stop(self) -> None:
         with self._changed:
@@ -46,12 +46,11 @@ class Emitter(threading.Thread):
 
     def run(self) -> None:
         while self._wait():
-            with self._writing:
-                with self._changed:
-                    taken, self._buffered = self._buffered, {}
-                said = [Said(job_id, run_token, "".join(pieces)) for job_id, (run_token, pieces) in taken.items()]
-                if said:
-                    self._write(said)
+            with self._changed:
+                taken, self._buffered = self._buffered, {}
+            said = [Said(job_id, run_token, "".join(pieces)) for job_id, (run_token, pieces) in taken.items()]
+            if said:
+                self._write(said)
 
     def _write(self, said: list[Said]) -> None:
         try:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import traceback
 
 from aijobs import metrics
 from aijobs.config import KindSettings
@@ -27,6 +28,7 @@ from aijobs.store.claims import Ending
 log = logging.getLogger(__name__)
 
 _MOST_CHARACTERS = 500
+_MOST_CODE_CHARACTERS = 100
 
 
 def ending_of(
@@ -62,7 +64,7 @@ def ending_of(
         case ProviderError():
             failure = error.failure
         case PermanentError():
-            failure = Failure(ErrorClass.PERMANENT, error.code, _short(error))
+            failure = Failure(ErrorClass.PERMANENT, clean(str(error.code))[:_MOST_CODE_CHARACTERS], _short(error))
         case TransientError():
             wish = error.retry_after_seconds
             wish = None if wish is None or not wish > 0 else min(wish, MAX_SECONDS)
@@ -76,8 +78,9 @@ def ending_of(
                 ErrorClass.PERMANENT, "unstorable_result", "The result holds what PostgreSQL cannot store."
             )
         case _:
-            # The exception's own text may quote a prompt, so only its type is told.
-            log.exception("handler raised", exc_info=error, extra=about(claim))
+            # An exception's own text may quote a prompt: its type is told, and the places in the code.
+            places = "".join(traceback.format_tb(error.__traceback__))
+            log.error("handler raised %s\n%s", type(error).__name__, places, extra=about(claim))
             failure = Failure(ErrorClass.TRANSIENT, "handler_error", f"The handler raised {type(error).__name__}.")
     outcome = "unknown" if failure.error_class is ErrorClass.UNKNOWN else "failed"
     if reason == "cancelled":

@@ -223,8 +223,11 @@ def _release_all(settings: Settings, dsn: str, worker_id: str, backoffs: Mapping
     with connect(dsn, application_name=f"aijobs release {os.getpid()}") as connection:
         reaping.give_up_duty(connection, worker_id=worker_id)
         # Before its jobs are given back: what it has paid for is then accepted, and not bought again.
-        for queue in deliver(folder_of(settings.data_dir), connection):
-            notifier.notify(queue)
+        try:
+            for queue in deliver(folder_of(settings.data_dir), connection):
+                notifier.notify(queue)
+        except OSError as error:
+            log.error("what it has left on disk cannot be delivered: %s", error)
         while endings := reaping.release_dead(
             connection, worker_id=worker_id, end=lambda dead: ending_of(dead, backoffs)
         ):

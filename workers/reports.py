@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
+from uuid import UUID
 
 from aijobs.domain.money import Price
 from aijobs.store import attempts, calls, claims, gates
@@ -52,6 +53,12 @@ def _asked(connection: Connection, values: Sequence[Any]) -> list[Any]:
     return [None] * len(values)
 
 
+def _forsaken(connection: Connection, values: Sequence[Any]) -> list[Any]:
+    for value in values:
+        calls.forsake(connection, *value)
+    return [None] * len(values)
+
+
 def _rejected(connection: Connection, values: Sequence[Any]) -> list[Any]:
     for value in values:
         calls.reject(connection, *value)
@@ -67,7 +74,11 @@ def _taken(connection: Connection, values: Sequence[tuple[str, str]]) -> list[An
 
 
 def _emitted(connection: Connection, said: Sequence[attempts.Said]) -> list[Any]:
-    ours = attempts.emit(connection, said)
+    # A job has one piece in a statement: what it says twice in a batch is put together.
+    joined: dict[tuple[UUID, UUID], str] = {}
+    for one in said:
+        joined[one.job_id, one.run_token] = joined.get((one.job_id, one.run_token), "") + one.text
+    ours = attempts.emit(connection, [attempts.Said(*whose, text) for whose, text in joined.items()])
     return [one.job_id in ours for one in said]
 
 
@@ -93,6 +104,7 @@ WRITES: Mapping[str, Write] = {
     "ended": _ended,
     "learnt": _learnt,
     "asked": _asked,
+    "forsaken": _forsaken,
     "rejected": _rejected,
     "refused": _refused,
     "taken": _taken,

@@ -19,6 +19,7 @@ from typing import Any
 from uuid import UUID
 
 from aijobs.domain.failures import Usage
+from aijobs.errors import UnstorableValue
 from aijobs.store.calls import CallEnding
 from aijobs.store.claims import Result
 from aijobs.store.db import Connection
@@ -49,8 +50,14 @@ class Spool:
     def open(self) -> None:
         """Make the folder and lock it. Raises OSError when that cannot be."""
         self._own.mkdir(mode=0o700, parents=True, exist_ok=True)
-        self._lock = os.open(self._own / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
-        fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+        lock = os.open(self._own / _LOCK, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o600)
+        try:
+            fcntl.flock(lock, fcntl.LOCK_EX)  # whoever has it takes the empty folder for a dead process's, for a moment
+            (self._own / _LOCK).stat()  # and may have removed it
+        except OSError:
+            os.close(lock)
+            raise
+        self._lock = lock
 
     def keep(self, kind: str, value: Any) -> Path | None:
         """Keep a report that is worth money through the death of the process; None if there is nothing to keep in it.
@@ -101,14 +108,17 @@ class Spool:
 
 
 def drop(path: Path) -> None:
-    """Its commit is known: the file has served."""
-    path.unlink(missing_ok=True)
+    """Its commit is known: the file has served. One that stays is delivered again, which changes nothing."""
+    try:
+        path.unlink(missing_ok=True)
+    except OSError as error:
+        log.error("%s cannot be removed: %s", path, error)
 
 
 def deliver(folder: Path, connection: Connection) -> list[str]:
     """Write what dead processes have left; the queues of the jobs that were brought back in line by it.
 
-    Raises StoreUnavailable and the like; what was not delivered stays.
+    Raises StoreUnavailable and the like, and OSError where the folder is not ours; what was not delivered stays.
     """
     woken: list[str] = []
     for left in sorted(folder.glob("*")) if folder.is_dir() else []:
@@ -124,11 +134,12 @@ def _deliver_one(path: Path, connection: Connection) -> list[str]:
     try:
         document = json.loads(path.read_text(encoding="utf-8"))
         kind, value = document["kind"], _value(document["kind"], document["value"])
-    except (OSError, ValueError, KeyError, TypeError) as error:
-        log.error("%s cannot be read and is left aside: %s", path, type(error).__name__)
-        path.rename(path.with_suffix(".unreadable"))
+        (reply,) = WRITES[kind](connection, [value])
+    except (OSError, ValueError, KeyError, TypeError, UnstorableValue) as error:
+        # Nobody can deliver it, and it must not keep anybody from work.
+        log.error("%s cannot be delivered and is left aside: %s", path, type(error).__name__)
+        path.rename(path.with_suffix(".undelivered"))
         return []
-    (reply,) = WRITES[kind](connection, [value])
     log.warning("a paid answer that a dead process had kept was delivered", extra={"job_id": str(value.job_id)})
     drop(path)
     queue = getattr(reply, "woken", None)

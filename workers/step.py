@@ -74,13 +74,15 @@ class Step:
             reply = self._ask(earlier.lost)
             if reply is not None:
                 return _answer(reply)
+        if earlier.forsaken:
+            raise self._forsaken()
         return self._send(earlier.rejected)
 
     def _earlier(self) -> Earlier:
         claim = self._held.claim
         if claim.allowance.attempts == 1:
             return Earlier()
-        return self._writer.find_earlier(claim.job_id, self._name, self._fingerprint)
+        return self._writer.find_earlier(claim.job_id, claim.allowance.attempts, self._name, self._fingerprint)
 
     def _reuse(self, stored: Stored) -> Answer:
         metrics.result_reused()
@@ -96,7 +98,10 @@ class Step:
             self._gates,
             adapter=adapter,
             provider=self._provider.settings.name,
-            model=_text(self._body.get("model")) or self._model,
+            # The body of a generic service may have anything under the name of a model.
+            model=self._model
+            if self._provider.settings.adapter == "http"
+            else _text(self._body.get("model")) or self._model,
             step=self._name,
             fingerprint=self._fingerprint,
             request=request,
@@ -167,10 +172,13 @@ class Step:
     def _unanswered(self, lost: LostCall, provider_cancel: str) -> ProviderError:
         """Nobody can say what became of the call: policy speaks now."""
         self._writer.note_asked(self._held.claim.job_id, lost.run_token, self._name, provider_cancel)
-        words = "The provider was asked what became of the call and cannot say."
-        # Not counted: the attempt that sent the call has been.
-        failure = Failure(ErrorClass.UNKNOWN, "outcome_unknown", words, refused=True)
-        return ProviderError(failure, phase="new")
+        return _outcome_unknown("The provider was asked what became of the call and cannot say.")
+
+    def _forsaken(self) -> ProviderError:
+        """This attempt wants something else than the one before it, whose answer nobody will ask for: policy speaks."""
+        claim = self._held.claim
+        self._writer.forsake(claim.job_id, claim.run_token)
+        return _outcome_unknown("An earlier attempt's call may have been done; this attempt asks for something else.")
 
     def _learn(self, lost: LostCall, outcome: str, cost: Cost, **facts: Any) -> None:
         self._held.settling = True
@@ -198,6 +206,11 @@ class Step:
         """The same for whatever must be done once: a refused answer makes the next request another one."""
         parts = f"{self._held.claim.job_id}\0{self._name}\0{rejected}\0".encode()
         return hashlib.sha256(parts + self._fingerprint).hexdigest()
+
+
+def _outcome_unknown(words: str) -> ProviderError:
+    """Not counted: the attempt that sent the call has been."""
+    return ProviderError(Failure(ErrorClass.UNKNOWN, "outcome_unknown", words, refused=True), phase="new")
 
 
 def _text(value: Any) -> str | None:

@@ -43,13 +43,14 @@ class Report:
     time of a process that does nothing but write.
     """
 
-    __slots__ = ("_answered", "_error", "_reply", "kept", "kind", "not_before", "value")
+    __slots__ = ("_answered", "_error", "_reply", "done", "kept", "kind", "not_before", "value")
 
     def __init__(self, kind: str, value: Any) -> None:
         self.kind = kind
         self.value = value
         self.not_before = 0.0
         self.kept: Path | None = None  # where it waits on disk, too
+        self.done = False
         self._reply: Any = None
         self._error: AijobsError | None = None
         self._answered = threading.Lock()
@@ -58,6 +59,7 @@ class Report:
     def answer(self, reply: Any) -> None:
         if self.kept is not None:
             drop(self.kept)
+        self.done = True
         self._reply = reply
         self._answered.release()
 
@@ -87,6 +89,7 @@ class Writer(threading.Thread):
         self._connection: Connection | None = None
         self._changed = threading.Condition()
         self._reports: list[Report] = []
+        self._in_hand: list[Report] = []  # taken, and not all answered yet
         self._close_at: float | None = None
 
     def mark_sent(self, intent: calls.Intent) -> Leave:
@@ -109,6 +112,10 @@ class Writer(threading.Thread):
     def note_asked(self, job_id: UUID, run_token: UUID, step: str, provider_cancel: str) -> None:
         """Record that the provider could not say what became of a lost call."""
         self._ask(Report("asked", (job_id, run_token, step, provider_cancel)))
+
+    def forsake(self, job_id: UUID, run_token: UUID) -> None:
+        """Record that an attempt will not ask about the calls that its predecessors left open."""
+        self._ask(Report("forsaken", (job_id, run_token)))
 
     def reject(self, job_id: UUID, run_token: UUID, steps: Sequence[str]) -> None:
         """Record that a handler refuses the answers of these steps."""
@@ -143,9 +150,9 @@ class Writer(threading.Thread):
         settled: Settled = self._ask(Report("settled", (job_id, run_token, ending)))
         return settled
 
-    def find_earlier(self, job_id: UUID, step: str, request_hash: bytes) -> calls.Earlier:
-        """What earlier attempts left of the step."""
-        earlier: calls.Earlier = self._ask(Report("found", (job_id, step, request_hash)))
+    def find_earlier(self, job_id: UUID, attempt: int, step: str, request_hash: bytes) -> calls.Earlier:
+        """What those before this attempt left of the step."""
+        earlier: calls.Earlier = self._ask(Report("found", (job_id, attempt, step, request_hash)))
         return earlier
 
     def close(self, *, within_seconds: float) -> None:
@@ -159,6 +166,7 @@ class Writer(threading.Thread):
         busy = False
         while reports := self._take(busy):
             busy = len(reports) > 1
+            self._in_hand = reports
             for kind in WRITES:
                 batch = [report for report in reports if report.kind == kind]
                 for start in range(0, len(batch), BATCH):
@@ -235,15 +243,16 @@ class Writer(threading.Thread):
     def _keep(self, batch: Sequence[Report]) -> None:
         """Put on disk what is worth money and may have to wait for long, be it in the batch or behind it."""
         with self._changed:
-            waiting = [*batch, *self._reports]
+            waiting = [*batch, *self._in_hand, *self._reports]
         for report in waiting:
-            if report.kept is None:
+            if report.kept is None and not report.done:
                 report.kept = self._spool.keep(report.kind, report.value)
 
     def _out_of_time(self, batch: Sequence[Report], error: AijobsError) -> bool:
         """Whether it is time to leave; the reports are then refused."""
         if self._close_at is None or elapsed() < self._close_at:
             return False
+        self._keep(batch)
         for report in batch:
             report.refuse(error)
         return True

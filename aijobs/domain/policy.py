@@ -80,6 +80,15 @@ def after_failure(job: Allowance, failure: Failure, backoff: Backoff, jitter: fl
             )
 
 
+def unless_left_open(job_on_unknown: str, decision: Decision) -> Decision:
+    """What becomes of a decision about a job that has a call whose outcome might still be learnt.
+
+    Nothing is failed for want of attempts that a person is to look at before it is paid for again.
+    """
+    out_of_attempts = isinstance(decision, Fail) and decision.code in ("attempts_exhausted", "worker_lost")
+    return Hold("outcome_unknown") if out_of_attempts and job_on_unknown == "hold" else decision
+
+
 def after_death(
     job: Allowance,
     *,

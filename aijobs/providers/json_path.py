@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from typing import Any
 
 from aijobs.providers.reply_text import clean
@@ -24,9 +25,14 @@ def find(document: Any, path: str) -> Any:
 
 
 def storable(value: Any, depth: int = 0) -> Any:
-    """The value without what PostgreSQL refuses in texts and names. Raises ValueError for one nested too deep."""
+    """The value without what PostgreSQL refuses in texts and names.
+
+    Raises ValueError for one nested too deep, or with a number that is none once read.
+    """
     if depth > MOST_DEPTH:
         raise ValueError(f"nested deeper than {MOST_DEPTH}")
+    if isinstance(value, float) and not math.isfinite(value):
+        raise ValueError("a number beyond all bounds")
     if isinstance(value, str):
         return clean(value)
     if isinstance(value, list):

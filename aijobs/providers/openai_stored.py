@@ -46,9 +46,11 @@ def find_completion(endpoint: Endpoint, lost: Lost, exchange: Exchange) -> tuple
     path, pause, give_up_at = f"/chat/completions?{query}", _FIRST_PAUSE_SECONDS, None
     while True:
         reply, listed = search.get(path)
-        found = _newest(listed)
-        if found is not None:
-            return (reply, found) if _holds_answer(found) else search.get(f"/chat/completions/{_id_of(found)}")
+        found = _newest(listed, lost.request.dedupe_key)
+        if found is not None and not _holds_answer(found):
+            reply, found = search.get(f"/chat/completions/{_id_of(found)}")
+        if found is not None and _is_ours(found, lost.request.dedupe_key):
+            return reply, found
         give_up_at = give_up_at or min(elapsed() + LISTED_WITHIN_SECONDS, exchange.deadline_at)
         if elapsed() + pause >= give_up_at:
             if give_up_at >= exchange.deadline_at:  # it was not waited for long enough
@@ -99,10 +101,16 @@ class _Search:
         return error_of(replace(failure, askable=True), self._exchange, reply)
 
 
-def _newest(listed: Mapping[str, Any]) -> dict[str, Any] | None:
+def _newest(listed: Mapping[str, Any], key: str) -> dict[str, Any] | None:
     data = listed.get("data")
-    found = [each for each in data if isinstance(each, dict) and _is_completed(each)] if isinstance(data, list) else []
-    return max(found, key=_created, default=None)
+    ours = [each for each in data if isinstance(each, dict) and _is_ours(each, key)] if isinstance(data, list) else []
+    return max(filter(_is_completed, ours), key=_created, default=None)
+
+
+def _is_ours(completion: Mapping[str, Any], key: str) -> bool:
+    """Whether it carries our key: a server that does not know the filter lists whatever it has, be it another's."""
+    metadata = completion.get("metadata")
+    return isinstance(metadata, dict) and metadata.get(_KEY_NAME) == key
 
 
 def _is_completed(completion: Mapping[str, Any]) -> bool:

@@ -111,20 +111,18 @@ def finish(connection: Connection, endings: Sequence[CallEnding]) -> dict[tuple[
 
 
 def finish_late(connection: Connection, ending: CallEnding, *, offered: bool) -> Finished:
-    """Record what became of a call that was closed as unknown. Source: sql/calls/finish_late.sql.
+    """Record what became of a call that was closed as unknown. Sources: sql/calls/lock_job.sql, finish_late.sql.
 
     `offered`: the answer is already in the hands of the attempt that asked for it.
     """
-    row = fetch_one(
-        connection,
-        "calls/finish_late",
-        _row(ending)
-        | {
-            "offered": offered,
-            "error": None if ending.error is None else json.dumps(ending.error),
-            "result": None if ending.result is None else json.dumps(ending.result),
-        },
-    )
+    parameters = _row(ending) | {
+        "offered": offered,
+        "error": None if ending.error is None else json.dumps(ending.error),
+        "result": None if ending.result is None else json.dumps(ending.result),
+    }
+    with connection.transaction():
+        fetch_one(connection, "calls/lock_job", {"job_id": ending.job_id})
+        row = fetch_one(connection, "calls/finish_late", parameters)
     return Finished() if row is None else Finished(late=True, woken=row["queue"])
 
 
@@ -151,16 +149,21 @@ class LostCall:
 
 @dataclass(frozen=True, slots=True)
 class Earlier:
-    """What earlier attempts left of a step. `rejected` counts the answers that the handler refused."""
+    """What earlier attempts left of a step. `rejected` counts the answers that the handler refused.
+
+    `forsaken`: the request is a new one, while a call for another may still be asked about.
+    """
 
     stored: Stored | None = None
     lost: LostCall | None = None
     rejected: int = 0
+    forsaken: bool = False
 
 
-def find_earlier(connection: Connection, job_id: UUID, step: str, request_hash: bytes) -> Earlier:
-    """What earlier attempts of this job left of the same step and request. Source: sql/calls/find_earlier.sql."""
-    row = fetch_one(connection, "calls/find_earlier", {"job_id": job_id, "step": step, "request_hash": request_hash})
+def find_earlier(connection: Connection, job_id: UUID, attempt: int, step: str, request_hash: bytes) -> Earlier:
+    """What those before this attempt of a job left of the same step and request. Source: sql/calls/find_earlier.sql."""
+    parameters = {"job_id": job_id, "attempt": attempt, "step": step, "request_hash": request_hash}
+    row = fetch_one(connection, "calls/find_earlier", parameters)
     if row is None:
         raise AssertionError("calls/find_earlier always has one row")
     stored = lost = None
@@ -175,7 +178,7 @@ def find_earlier(connection: Connection, job_id: UUID, step: str, request_hash: 
             row["age_seconds"],
             price_from(row),
         )
-    return Earlier(stored, lost, row["rejected"])
+    return Earlier(stored, lost, row["rejected"], row["forsaken"])
 
 
 def usage_from(row: Mapping[str, Any]) -> Usage:
@@ -199,6 +202,11 @@ def note_asked(connection: Connection, job_id: UUID, run_token: UUID, step: str,
     """Record that the provider was asked about a lost call in vain. Source: sql/calls/note_asked.sql."""
     parameters = {"job_id": job_id, "run_token": run_token, "step": step, "provider_cancel": provider_cancel}
     fetch_one(connection, "calls/note_asked", parameters)
+
+
+def forsake(connection: Connection, job_id: UUID, run_token: UUID) -> None:
+    """Record that this attempt will not ask about what its predecessors left open. Source: sql/calls/forsake.sql."""
+    fetch_all(connection, "calls/forsake", {"job_id": job_id, "run_token": run_token})
 
 
 def reject(connection: Connection, job_id: UUID, run_token: UUID, steps: Sequence[str]) -> None:

@@ -15,7 +15,7 @@ from uuid import UUID
 from psycopg import Rollback
 
 from aijobs.domain.claims import Allowance, Claim, Settled
-from aijobs.domain.policy import Decision, Fail, Hold, Retry
+from aijobs.domain.policy import Decision, Fail, Hold, Retry, unless_left_open
 from aijobs.errors import Contention
 from aijobs.store import gates, ledger
 from aijobs.store.db import Connection, fetch_all, fetch_one
@@ -195,8 +195,7 @@ def settle(
     Sources: sql/claims/fail.sql, retry.sql, hold.sql, cancel.sql; sql/calls/offer_late.sql.
     """
     with connection.transaction():
-        if _late_answer_is_there(connection, job_id, run_token, ending):
-            ending = replace(ending, decision=Retry(0.0, counted=_counted(ending.decision)))
+        ending = replace(ending, decision=_in_view_of_calls(connection, job_id, run_token, ending.decision))
         if _apply(connection, job_id, run_token, ending):
             if isinstance(ending.decision, Fail) and closes_books:
                 ledger.close(connection, [job_id])
@@ -213,13 +212,17 @@ def settle(
         )
 
 
-def _late_answer_is_there(connection: Connection, job_id: UUID, run_token: UUID, ending: Ending) -> bool:
-    if isinstance(ending.decision, Fail) and ending.decision.code == "deadline_exceeded":
-        return False
+def _in_view_of_calls(connection: Connection, job_id: UUID, run_token: UUID, decision: Decision) -> Decision:
+    """What the job's earlier calls make of a decision: they may have answers, or be open still."""
+    if isinstance(decision, Fail) and decision.code == "deadline_exceeded":
+        return decision
     # In a statement of its own, so that the next one sees what was committed while this one waited for the lock.
-    if fetch_one(connection, "claims/lock_own", {"job_id": job_id, "run_token": run_token}) is None:
-        return False
-    return bool(fetch_all(connection, "calls/offer_late", {"job_id": job_id}))
+    own = fetch_one(connection, "claims/lock_own", {"job_id": job_id, "run_token": run_token})
+    if own is None:
+        return decision
+    if fetch_all(connection, "calls/offer_late", {"job_id": job_id}):
+        return Retry(0.0, counted=_counted(decision))
+    return unless_left_open(own["on_unknown"], decision) if own["left_open"] else decision
 
 
 def _counted(decision: Decision) -> bool:

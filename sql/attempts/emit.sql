@@ -1,6 +1,6 @@
 -- Append pieces of output to the events of running jobs. The first piece of an attempt that follows another attempt's
 -- output is preceded by a reset, so that the pieces since the last reset are always the text of one attempt.
--- Locks: job FOR KEY SHARE, in the order of ids, so that a settlement waits; attempt.
+-- Locks: job FOR SHARE, in the order of ids, so that a settlement waits; attempt.
 -- A job missing from the answer has another owner, or is to be cancelled: its output is dropped.
 WITH said AS MATERIALIZED (
     SELECT s.job_id, s.run_token, s.text

@@ -1,5 +1,6 @@
 -- Find what earlier attempts of this job left of a step: an answer that is paid for, or a call whose answer was lost and
 -- that the provider can be asked about.
+-- `forsaken`: this very request is new, and an earlier attempt left a call whose outcome is open still.
 -- Why it marks the answer as offered: settling looks for answers that came late and that no attempt has been given yet.
 -- Why it counts refused answers: the key under which a provider does work once must be another one after a refusal.
 -- Locks: call (the one whose answer is offered). Always one row.
@@ -32,7 +33,12 @@ SELECT stored.attempt AS stored_attempt, stored.result, stored.input_tokens, sto
        lost.price_id, p.input_micros, p.cached_micros, p.cache_write_micros, p.output_micros, p.reasoning_micros,
        p.request_micros,
        (SELECT count(*) FROM ai_calls c
-        WHERE c.job_id = %(job_id)s::uuid AND c.step = %(step)s::text AND c.rejected)::integer AS rejected
+        WHERE c.job_id = %(job_id)s::uuid AND c.step = %(step)s::text AND c.rejected)::integer AS rejected,
+       EXISTS (SELECT FROM ai_calls_left_open o WHERE o.job_id = %(job_id)s::uuid AND o.attempt < %(attempt)s::integer)
+       AND NOT EXISTS (
+           SELECT FROM ai_calls c
+           WHERE c.job_id = %(job_id)s::uuid AND c.step = %(step)s::text AND c.request_hash = %(request_hash)s::bytea
+       ) AS forsaken
 FROM (SELECT 1) always
 LEFT JOIN stored ON true
 LEFT JOIN lost ON true

@@ -23,7 +23,9 @@ WITH job AS MATERIALIZED (
         input_tokens = %(input_tokens)s::bigint, cached_tokens = %(cached_tokens)s::bigint,
         output_tokens = %(output_tokens)s::bigint, reasoning_tokens = %(reasoning_tokens)s::bigint,
         cache_write_tokens = %(cache_write_tokens)s::bigint, cost_micros = %(cost_micros)s::bigint,
-        cost_basis = %(cost_basis)s::text, provider_cancel = %(provider_cancel)s::text, error = %(error)s::jsonb,
+        cost_basis = %(cost_basis)s::text, provider_cancel = CASE WHEN %(provider_cancel)s::text = 'not_sent' THEN c.provider_cancel
+                               ELSE %(provider_cancel)s::text END,
+        error = %(error)s::jsonb,
         result = %(result)s::jsonb
     FROM closed
     WHERE c.job_id = closed.job_id AND c.attempt = closed.attempt AND c.step = closed.step

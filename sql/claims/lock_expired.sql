@@ -18,8 +18,9 @@ WITH duty AS (
        coalesce(open.deduplicated, false) AS deduplicated
     FROM ai_jobs j
     LEFT JOIN LATERAL (
-        SELECT true AS sent, bool_and(c.ask_by = 'repeat') AS deduplicated,
-               bool_and(c.asked_at IS NULL AND (c.ask_by = 'key' OR (c.ask_by = 'operation' AND c.provider_operation_id IS NOT NULL)))
+        SELECT true AS sent, bool_and(coalesce(c.ask_by = 'repeat', false)) AS deduplicated,
+               bool_and(c.asked_at IS NULL AND coalesce(
+           c.ask_by = 'key' OR (c.ask_by = 'operation' AND c.provider_operation_id IS NOT NULL), false))
                    AS askable
         FROM ai_calls c
         WHERE c.job_id = j.id AND c.attempt = j.attempts AND (c.stage IN ('sent', 'responding') OR c.outcome = 'unknown')

@@ -10,10 +10,21 @@ ALTER TABLE ai_calls
     ADD COLUMN offered boolean NOT NULL DEFAULT false,     -- a later attempt was given the answer, or made for it
     ADD CONSTRAINT asked_by_key_has_key CHECK (ask_by IS NULL OR ask_by = 'operation' OR dedupe_key IS NOT NULL);
 
--- A person may accept the stored answer of an attempt that itself ended as unknown.
+-- Calls whose outcome might still be learnt: by asking the provider, or by repeating what it does only once. Nobody has
+-- asked in vain, and no later attempt has sent the same request again.
+CREATE VIEW ai_calls_left_open AS
+SELECT c.job_id, c.attempt, c.step
+FROM ai_calls c
+WHERE c.outcome = 'unknown' AND c.asked_at IS NULL
+  AND (c.ask_by IN ('key', 'repeat') OR (c.ask_by = 'operation' AND c.provider_operation_id IS NOT NULL))
+  AND NOT EXISTS (
+      SELECT FROM ai_calls later
+      WHERE later.job_id = c.job_id AND later.attempt > c.attempt AND later.step = c.step
+        AND later.request_hash = c.request_hash
+  );
+
+-- A person may accept the stored answer of an attempt that itself ended in another way.
 ALTER TABLE ai_attempts DROP CONSTRAINT accepted_succeeded;
-ALTER TABLE ai_attempts ADD CONSTRAINT accepted_was_not_refused
-    CHECK (NOT accepted OR outcome IN ('succeeded', 'unknown'));
 
 -- A row per provider and key that has refused something. While it is shut, jobs of that provider are not claimed, except
 -- for one probe at a time.

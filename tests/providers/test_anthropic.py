@@ -80,7 +80,7 @@ def test_a_message_is_its_text_with_all_that_was_read(serve: Serve) -> None:
     reply = call(server.url, shown)
     assert (reply.text, shown, reply.finish_reason, reply.model) == ("Hey", ["He", "y"], "stop", "m-1")
     # Their input tokens leave out the cache's: 5 + 20 + 300 were read.
-    assert reply.usage == Usage(input_tokens=325, output_tokens=7, cached_tokens=300, reasoning_tokens=None)
+    assert reply.usage == Usage(input_tokens=325, output_tokens=7, cached_tokens=300, cache_write_tokens=20)
     (request,) = server.requests
     assert request.headers["x-api-key"] == "key-1" and "authorization" not in request.headers
     assert request.headers["anthropic-version"] == "2023-06-01"

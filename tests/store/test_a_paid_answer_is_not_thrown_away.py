@@ -38,7 +38,7 @@ def test_it_puts_a_held_job_back_in_line(db: Database, tenant: UUID, connection:
     job = jobs.get(db, tenant, claim.job_id)
     assert job is not None and job.status is JobStatus.QUEUED and job.error is None
     (again,) = claim_some(connection)
-    found = calls.find_earlier(connection, again.job_id, "late", FINGERPRINT).stored
+    found = calls.find_earlier(connection, again.job_id, 9, "late", FINGERPRINT).stored
     assert found is not None and found.result == {"text": "late"} and found.attempt == 1
 
 
@@ -77,7 +77,7 @@ def test_settling_anything_but_success_looks_for_it_first(
     insert_answer(connection, first.job_id)
     assert settle(connection, second, decision) is Settled.DONE
     (third,) = claim_some(connection)
-    assert calls.find_earlier(connection, third.job_id, "late", FINGERPRINT).stored is not None
+    assert calls.find_earlier(connection, third.job_id, 9, "late", FINGERPRINT).stored is not None
     # The attempt that was made for the answer is beyond the allowance, and not counted.
     accepted = claims.accept(connection, [Result(third.job_id, third.run_token, "{}", used=((2, "late"),))])
     assert accepted[third.job_id].settled is Settled.DONE
@@ -134,10 +134,10 @@ def test_a_refused_answer_is_never_used_again_and_changes_the_key(
 ) -> None:
     claim = running(db, connection, tenant)
     insert_answer(connection, claim.job_id, step="draft", late=False)
-    before = calls.find_earlier(connection, claim.job_id, "draft", FINGERPRINT)
+    before = calls.find_earlier(connection, claim.job_id, 9, "draft", FINGERPRINT)
     assert before.stored is not None and before.rejected == 0
     calls.reject(connection, claim.job_id, claim.run_token, ["draft"])
-    after = calls.find_earlier(connection, claim.job_id, "draft", FINGERPRINT)
+    after = calls.find_earlier(connection, claim.job_id, 9, "draft", FINGERPRINT)
     assert after == calls.Earlier(None, None, 1)
     accepted = claims.accept(connection, [Result(claim.job_id, claim.run_token, "{}")])
     assert accepted[claim.job_id].settled is Settled.DONE
@@ -182,12 +182,12 @@ def test_the_reaper_knows_whether_the_provider_can_be_asked(
     (dead,) = seen
     assert (dead.sent, dead.askable, dead.deduplicated) == (True, askable, deduplicated)  # type: ignore[attr-defined]
     assert status_of(connection, claim.job_id) == ("queued" if askable or deduplicated else "held")
-    lost = calls.find_earlier(connection, claim.job_id, "s", FINGERPRINT).lost
+    lost = calls.find_earlier(connection, claim.job_id, 9, "s", FINGERPRINT).lost
     assert (lost is not None) is askable
     if lost is not None:
         assert lost.operation_id == operation and lost.dedupe_key == "k" and lost.run_token == claim.run_token
         calls.note_asked(connection, claim.job_id, lost.run_token, "s", "not_sent")
-        assert calls.find_earlier(connection, claim.job_id, "s", FINGERPRINT).lost is None
+        assert calls.find_earlier(connection, claim.job_id, 9, "s", FINGERPRINT).lost is None
 
 
 def test_an_id_that_comes_after_the_attempt_was_closed_is_kept(

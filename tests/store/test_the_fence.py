@@ -155,9 +155,9 @@ def test_a_late_answer_is_kept_on_its_call_with_its_usage_and_changes_no_job(
         "result": {"text": "late"},
     }
     assert calls.finish(connection, [ending]) == {(stale.job_id, "s"): calls.Finished()}
-    stored = calls.find_earlier(connection, stale.job_id, "s", b"h" * 32).stored
+    stored = calls.find_earlier(connection, stale.job_id, 9, "s", b"h" * 32).stored
     assert stored is not None and stored.result == {"text": "late"}
-    assert calls.find_earlier(connection, stale.job_id, "s", b"x" * 32).stored is None
+    assert calls.find_earlier(connection, stale.job_id, 9, "s", b"x" * 32).stored is None
 
 
 def test_marking_sent_can_be_repeated_but_not_after_the_call_has_ended(

@@ -208,7 +208,8 @@ def posts_without_a_call(fleet: Fleet) -> list[str]:
 
 _NOBODY_IS_IDLE = """
     SELECT pid, query FROM pg_stat_activity
-    WHERE datname = current_database() AND state LIKE 'idle in transaction%'"""
+    WHERE datname = current_database() AND state LIKE 'idle in transaction%'
+      AND state_change < now() - interval '1 second'"""
 
 
 def children(pid: int) -> list[int]:

@@ -93,3 +93,13 @@ def odd(attempt: Any) -> Any:
         while time.monotonic() < end_at - 1:
             json.loads(document)
     return {"nan": float("nan"), "nul": {"text": "\0"}, "object": {"o": object()}}.get(payload.get("result"), {})
+
+
+def fickle(attempt: Any) -> dict[str, Any]:
+    """A call that is another one in each attempt; or one that the second attempt does not come to."""
+    prompt = attempt.payload["prompt"]
+    if attempt.number > 1 and attempt.payload["how"] == "other":
+        prompt += f" attempt {attempt.number}"
+    if attempt.number == 2 and attempt.payload["how"] == "raise":
+        raise TransientError("not now", retry_after_seconds=0.1)
+    return {"text": attempt.chat("step", messages=[{"role": "user", "content": prompt}]).text}

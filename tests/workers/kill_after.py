@@ -14,7 +14,7 @@ from typing import Any
 
 from aijobs.cli import main
 from aijobs.providers import connections
-from workers import call, worker, writer
+from workers import call, claimer, writer
 
 STEPS = ("claim", "connect", "intend", "send", "name", "answer", "record", "accept")
 
@@ -54,7 +54,7 @@ def before(owner: Any, name: str, marker: str) -> None:
 def arm(step: str, marker: str) -> None:
     match step:
         case "claim":
-            after(worker.claims, "claim", marker, only_if=lambda found: bool(found.claims))
+            after(claimer.claims, "claim", marker, only_if=lambda found: bool(found.claims))
         case "connect":
             before(call.Call, "before_send", marker)
         case "intend":

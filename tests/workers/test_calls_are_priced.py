@@ -63,6 +63,7 @@ def test_a_model_without_a_price_has_an_unknown_cost_and_never_none(fleet: Fleet
     call = first_call(fleet, job_id)
     assert (call["cost_basis"], call["cost_micros"], call["cost_ceiling_micros"]) == ("unknown", None, None)
     assert call["usage"]["output_tokens"] > 0
+    assert "what sim simulated costs is not known" in fleet.logs.read_text()
 
 
 def test_a_metered_job_is_charged_what_its_accepted_calls_cost(priced: Fleet) -> None:

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import json
 import os
 import signal
 import stat
 from pathlib import Path
+from uuid import uuid4
 
 from aijobs.domain.jobs import JobStatus
 from aijobs.embedded import EmbeddedPostgres
@@ -87,3 +89,17 @@ def test_without_a_place_to_keep_answers_nothing_new_is_begun(fleet: Fleet, post
     # The database is back, so that nothing is at stake any more.
     assert fleet.wait(fleet.submit("hello")).status is JobStatus.SUCCEEDED
     assert fleet.simulator.paid("m") == 1
+
+
+def test_what_cannot_be_delivered_is_left_aside_and_keeps_nobody_from_work(fleet: Fleet) -> None:
+    folder = fleet.data_dir / "spool" / "dead-worker"
+    folder.mkdir(parents=True)
+    (folder / "lock").touch()
+    result = {"job_id": str(uuid4()), "run_token": str(uuid4()), "result_json": '{"text": "\\u0000"}', "used": []}
+    (folder / "00000001.json").write_text(json.dumps({"kind": "accepted", "value": result}))
+    (folder / "00000002.json").write_text('{"kind": "accep')
+    (folder / "00000003.json").write_text('{"kind": "unheard of", "value": {}}')
+    (folder / "00000004.json").mkdir()
+    fleet.start(AIJOBS_PROCESSES=1)
+    assert fleet.wait(fleet.submit("hello")).status is JobStatus.SUCCEEDED
+    assert sorted(path.suffix for path in folder.iterdir()) == ["", *[".undelivered"] * 4]

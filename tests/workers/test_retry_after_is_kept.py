@@ -47,6 +47,6 @@ def test_each_form_is_kept_bounded_or_left_aside(fleet: Fleet) -> None:
             "SELECT status, extract(epoch FROM run_at - now()) AS ahead, attempts_counted FROM ai_jobs WHERE id = %s",
             job_id,
         )
-        assert row["status"] == "queued" and 800 < row["ahead"] <= 903 and row["n"] == 0
+        assert row["status"] == "queued" and 800 < row["ahead"] <= 903 and row["attempts_counted"] == 0
     assert "Traceback" not in fleet.logs.read_text()
     audit(fleet)

@@ -32,6 +32,12 @@ model = "simulated"
 backoff_seconds = 0.2
 attempt_seconds = 5
 
+[kinds.fickle]
+handler = "tests.workers.handlers:fickle"
+provider = "background"
+model = "simulated"
+backoff_seconds = 0.2
+
 [kinds.stored]
 uses = "chat"
 provider = "stored"
@@ -149,4 +155,48 @@ def test_what_is_not_done_in_time_is_cancelled_and_given_up(asking: Fleet) -> No
     assert job.error is not None and job.error["code"] == "outcome_unknown"
     assert response(asking, name)["status"] == "cancelled"
     assert asking.attempts(job_id)[0]["calls"][0]["provider_cancel"] == "confirmed"
+    audit(asking)
+
+
+def lose_a_call(asking: Fleet, how: str, **given: Any) -> UUID:
+    """A job whose first attempt was killed with its call at the provider."""
+    asking.start(AIJOBS_PROCESSES=1)
+    prompt = "[[sim: marker=m text=kept delta_ms=1500]]"
+    job_id = asking.submit(kind="fickle", payload_json=json.dumps({"prompt": prompt, "how": how}), **given)
+    wait_until_named(asking, job_id)
+    os.kill(asking.owner(job_id), signal.SIGKILL)
+    return job_id
+
+
+@pytest.mark.parametrize(("on_unknown", "status"), [("hold", "held"), ("fail", "failed"), ("retry", "succeeded")])
+def test_an_attempt_that_asks_for_something_else_does_not_buy_behind_the_policys_back(
+    asking: Fleet, on_unknown: str, status: str
+) -> None:
+    job_id = lose_a_call(asking, "other", on_unknown=on_unknown)
+    job = asking.wait(job_id, JobStatus(status))
+    assert asking.simulator.paid("m") == (2 if on_unknown == "retry" else 1)
+    if on_unknown == "retry":
+        assert asking.rows("SELECT unknown_retries AS n FROM ai_jobs") == [{"n": 1}]
+    else:
+        assert job.error is not None and job.error["code"] == "outcome_unknown"
+    (call,) = asking.attempts(job_id)[0]["calls"]
+    assert call["outcome"] == "unknown" and call["asked_at"] is not None
+    audit(asking)
+
+
+@pytest.mark.parametrize(
+    ("max_attempts", "on_unknown", "status"),
+    [(1, "hold", "held"), (1, "retry", "failed"), (3, "hold", "succeeded"), (3, "fail", "succeeded")],
+)
+def test_an_attempt_that_does_not_come_to_the_call_leaves_it_to_the_next(
+    asking: Fleet, max_attempts: int, on_unknown: str, status: str
+) -> None:
+    job_id = lose_a_call(asking, "raise", on_unknown=on_unknown, max_attempts=max_attempts)
+    job = asking.wait(job_id, JobStatus(status))
+    assert asking.simulator.paid("m") == 1
+    if status == "succeeded":
+        assert job.result == {"text": "kept"}
+    else:
+        assert job.error is not None
+        assert job.error["code"] == ("outcome_unknown" if status == "held" else "attempts_exhausted")
     audit(asking)
