@@ -81,6 +81,9 @@ def pre_fork(server: Any, worker: Any) -> None:
     """Bound how long one receive or send may take. Connections inherit it from the socket that accepts them."""
     limit = struct.pack("ll", _STALLED_SECONDS, 0)
     for listener in server.LISTENERS:
+        if listener.family != socket.AF_UNIX and hasattr(socket, "TCP_USER_TIMEOUT"):
+            # A stream's client that vanished without a word acknowledges nothing: its thread is not held for long.
+            listener.setsockopt(socket.IPPROTO_TCP, socket.TCP_USER_TIMEOUT, 2 * _STALLED_SECONDS * 1000)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_RCVTIMEO, limit)
         listener.setsockopt(socket.SOL_SOCKET, socket.SO_SNDTIMEO, limit)
 

@@ -19,7 +19,7 @@ from typing import Any, cast
 from aijobs.config_file import KindSettings, ProviderSettings, read_config_file
 from aijobs.errors import ConfigError
 
-__all__ = ["SETTINGS", "KindSettings", "ProviderSettings", "Setting", "Settings"]
+__all__ = ["CLIENT_SETTINGS", "SETTINGS", "ClientSettings", "KindSettings", "ProviderSettings", "Setting", "Settings"]
 
 
 _DIGITS = re.compile(r"[0-9]{1,12}")
@@ -38,6 +38,7 @@ class Setting:
     default: Any
     help: str
     shown_default: str | None = None
+    secret: bool = False  # its value is shown nowhere
 
 
 def _text(text: str) -> str:
@@ -85,6 +86,13 @@ def _address(text: str) -> tuple[str, int]:
 
 def _listed(text: str) -> tuple[str, ...]:
     return tuple(item.strip() for item in text.split(",") if item.strip())
+
+
+def _keys(text: str) -> tuple[str, ...]:
+    keys = _listed(text)
+    if not keys or min(map(len, keys)) < 16:
+        raise ValueError("expected keys of 16 characters or more, separated by commas")
+    return keys
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -175,9 +183,18 @@ SETTINGS: tuple[Setting, ...] = (
         "keys",
         "`keys` (Bearer API key) or `open` (one tenant, this machine only)",
     ),
+    Setting(
+        "AIJOBS_SECRET_KEYS",
+        "secret_keys",
+        _keys,
+        (),
+        "what signs stream tokens: keys of 16 characters or more, by commas; the first signs, all verify",
+        "none; `aijobs dev` makes one",
+        secret=True,
+    ),
     Setting("AIJOBS_BIND", "bind", _address, ("127.0.0.1", 8000), "where gunicorn listens", "`127.0.0.1:8000`"),
     Setting("AIJOBS_WEB_PROCESSES", "web_processes", _whole(1, 256), 2, "gunicorn workers"),
-    Setting("AIJOBS_WEB_THREADS", "web_threads", _whole(1, 2000), 16, "request threads in each gunicorn worker"),
+    Setting("AIJOBS_WEB_THREADS", "web_threads", _whole(1, 2000), 272, "request threads in each gunicorn worker"),
     Setting(
         "AIJOBS_POOL_SIZE", "pool_size", _whole(1, 200), 8, "database connections of each gunicorn worker, at most"
     ),
@@ -193,6 +210,32 @@ SETTINGS: tuple[Setting, ...] = (
         "text on a terminal, else json",
     ),
 )
+
+# What the client in a program or a command takes from the environment. No server reads them.
+CLIENT_SETTINGS: tuple[Setting, ...] = (
+    Setting(
+        "AIJOBS_URL",
+        "url",
+        _text,
+        "http://127.0.0.1:8000",
+        "where the client finds the API",
+        "`http://127.0.0.1:8000`",
+    ),
+    Setting("AIJOBS_API_KEY", "api_key", _text, None, "the client's API key", "none"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class ClientSettings:
+    """What a client is not told otherwise."""
+
+    url: str
+    api_key: str | None = field(repr=False)
+
+    @classmethod
+    def from_env(cls, environ: Mapping[str, str] | None = None) -> ClientSettings:
+        values, _ = _read(os.environ if environ is None else environ, CLIENT_SETTINGS)
+        return cls(**values)
 
 
 @dataclass(frozen=True, slots=True)
@@ -215,9 +258,10 @@ class Settings:
     statsd: tuple[str, int] | None = None
     statsd_prefix: str = "aijobs"
     auth: str = "keys"
+    secret_keys: tuple[str, ...] = field(default=(), repr=False)
     bind: tuple[str, int] = ("127.0.0.1", 8000)
     web_processes: int = 2
-    web_threads: int = 16
+    web_threads: int = 272
     pool_size: int = 8
     max_body_bytes: int = 1_048_576
     log_format: str = "json"
@@ -232,7 +276,7 @@ class Settings:
         Raises ConfigError with every problem at once.
         """
         environ = os.environ if environ is None else environ
-        values, problems = _read(environ)
+        values, problems = _read(environ, SETTINGS)
         values.update({name: value for name, value in flags.items() if value is not None})
         _derive(values, problems)
         providers, kinds = read_config_file(values.get("config_path"), problems)
@@ -270,16 +314,17 @@ def child_environment(**changes: str) -> dict[str, str]:
     return {**os.environ, **changes}
 
 
-def _read(environ: Mapping[str, str]) -> tuple[dict[str, Any], list[str]]:
+def _read(environ: Mapping[str, str], rows: tuple[Setting, ...]) -> tuple[dict[str, Any], list[str]]:
     values: dict[str, Any] = {}
     problems: list[str] = []
-    for setting in SETTINGS:
+    for setting in rows:
         text = environ.get(setting.variable, "").strip()
         try:
             values[setting.attribute] = setting.parse(text) if text else setting.default
         except ValueError as error:
             shown = text if len(text) <= 60 else f"{text[:60]}..."
-            problems.append(f"{setting.variable}={shown!r}: {error}.")
+            given = setting.variable if setting.secret else f"{setting.variable}={shown!r}"
+            problems.append(f"{given}: {error}.")
             values[setting.attribute] = setting.default
     return values, problems
 

@@ -87,7 +87,7 @@ class _Attempt:
         self.run = HandlerRun()
         self._replies = replies
 
-    def call(self, step: str, body: Mapping[str, Any]) -> Answer:
+    def call(self, step: str, body: Mapping[str, Any], *, stream: bool = False) -> Answer:
         if step in (used for used, _ in self.run.calls):
             raise ValueError(f"step {step!r} was called twice in one attempt; give each call its own name")
         self.run.calls.append((step, dict(body)))
@@ -99,10 +99,21 @@ class _Attempt:
             reply = reply(body)
         if isinstance(reply, BaseException):
             raise reply
-        return reply if isinstance(reply, Answer) else Answer(reply, "stop", self.kind.model, Usage())
+        answer = reply if isinstance(reply, Answer) else Answer(reply, "stop", self.kind.model, Usage())
+        if stream:
+            self.emit(answer.text)
+        return answer
 
-    def chat(self, step: str, *, messages: list[dict[str, str]], model: str | None = None, **options: Any) -> Answer:
-        return self.call(step, {"model": model or self.kind.model, "messages": messages, **options})
+    def chat(
+        self,
+        step: str,
+        *,
+        messages: list[dict[str, str]],
+        model: str | None = None,
+        stream: bool = False,
+        **options: Any,
+    ) -> Answer:
+        return self.call(step, {"model": model or self.kind.model, "messages": messages, **options}, stream=stream)
 
     def progress(self, value: Any) -> None:
         self.run.progress.append(_as_json(value))

@@ -85,7 +85,7 @@ class Attempt:
     def cancelled(self) -> bool:
         return self._held.reason is not None
 
-    def call(self, step: str, body: Mapping[str, Any]) -> Answer:
+    def call(self, step: str, body: Mapping[str, Any], *, stream: bool = False) -> Answer:
         """See kinds.Attempt.call."""
         if step in self.steps:
             raise ValueError(f"step {step!r} was called twice in one attempt; give each call its own name")
@@ -99,6 +99,7 @@ class Attempt:
             name=step,
             body=dict(body),
             model=self._kind.settings.model,
+            show=self._show if stream else None,
         )
         with self._held.inside():
             try:
@@ -110,10 +111,18 @@ class Attempt:
         self.steps[step] = one.used
         return answer
 
-    def chat(self, step: str, *, messages: list[dict[str, str]], model: str | None = None, **options: Any) -> Answer:
+    def chat(
+        self,
+        step: str,
+        *,
+        messages: list[dict[str, str]],
+        model: str | None = None,
+        stream: bool = False,
+        **options: Any,
+    ) -> Answer:
         """See kinds.Attempt.chat."""
         wanted = {"model": model or self._kind.settings.model, "messages": messages, **options}
-        return self.call(step, self._provider().adapter.chat_body(wanted))
+        return self.call(step, self._provider().adapter.chat_body(wanted), stream=stream)
 
     def progress(self, value: Any) -> None:
         """See kinds.Attempt.progress."""
@@ -129,9 +138,12 @@ class Attempt:
         self._emitted_characters += len(text)
         if self._emitted_characters > EMITTED_CHARACTERS:
             raise ValueError(f"more than {EMITTED_CHARACTERS} characters of output")
+        with self._held.inside():
+            self._show(clean(text))
+
+    def _show(self, text: str) -> None:
         if text:
-            with self._held.inside():
-                self._desk.emitter.emit(self._held.claim, clean(text))
+            self._desk.emitter.emit(self._held.claim, text)
 
     def _provider(self) -> Provider:
         name = self._kind.settings.provider
@@ -213,6 +225,8 @@ def end_attempt(held: HeldClaim, desk: Desk, attempt: Attempt | None, error: Bas
         return None
     count_ending(ending.decision, settled)
     _log(claim, settled if settled is not Settled.DONE else words_of(ending))
+    if settled is Settled.REQUEUED:
+        return 0.0
     return ending.decision.delay_seconds if isinstance(ending.decision, Retry) else None
 
 

@@ -8,9 +8,9 @@ from uuid import UUID
 
 from aijobs.errors import AijobsError, Contention, SchemaMismatch
 from aijobs.store import reaping
-from aijobs.store.db import Connection, take_notifications
+from aijobs.store.db import Connection
 from aijobs.store.migrate import check_level
-from aijobs.store.notify import Notifier, listen_for_jobs
+from aijobs.store.notify import Channel, Notifier, hints_in, listen_for_jobs
 
 log = logging.getLogger(__name__)
 
@@ -63,9 +63,9 @@ class ClaimConnection:
             self._on_open()
         return self._connection
 
-    def hints(self) -> list[str]:
-        """The queues that hints have named, without waiting. Raises StoreUnavailable."""
-        return [] if self._connection is None else take_notifications(self._connection)
+    def hints(self) -> list[tuple[Channel, str]]:
+        """The hints that have come, without waiting. Raises StoreUnavailable."""
+        return [] if self._connection is None else list(hints_in(self._connection))
 
     def worked(self) -> None:
         self._failures = 0

@@ -14,6 +14,7 @@ import threading
 import time
 from collections.abc import Callable, Collection
 from typing import Any
+from uuid import UUID
 
 from aijobs.clock import elapsed
 from aijobs.config import Settings
@@ -21,7 +22,7 @@ from aijobs.domain.claims import Claim
 from aijobs.errors import AijobsError, Contention, StoreUnavailable
 from aijobs.store import claims
 from aijobs.store.db import Connection
-from aijobs.store.notify import Notifier
+from aijobs.store.notify import Channel, Notifier, ids_in
 from workers.claim_connection import ClaimConnection
 from workers.gates import Gates
 from workers.spool import deliver, folder_of
@@ -44,8 +45,8 @@ DELIVER_SECONDS = 10.0
 class Claimer:
     """Used by a worker's main thread; only `look_in` may be called from others.
 
-    `start` is given each claim with the local time at which it was asked for. `reaper_vacant` is called when a claim
-    has seen that nobody reaps.
+    `start` is given each claim with the local time at which it was asked for; `cancel` the jobs that a hint says are to
+    be cancelled, ours or not. `reaper_vacant` is called when a claim has seen that nobody reaps.
     """
 
     def __init__(
@@ -59,6 +60,7 @@ class Claimer:
         gates: Gates,
         notifier: Notifier,
         start: Callable[[Claim, float], None],
+        cancel: Callable[[Collection[UUID]], None],
         reaper_vacant: Callable[[], None],
     ) -> None:
         self._settings = settings
@@ -67,6 +69,7 @@ class Claimer:
         self._gates = gates
         self._notifier = notifier
         self._start = start
+        self._cancel = cancel
         self._reaper_vacant = reaper_vacant
         self._wanted: dict[str, Any] = {
             "worker_id": worker_id,
@@ -111,10 +114,14 @@ class Claimer:
     def hear(self) -> None:
         """Take the hints that have come."""
         try:
-            queues = self._connection.hints()
+            hints = self._connection.hints()
         except StoreUnavailable as error:
             self.look_in(self._connection.failed(error))
             return
+        queues = {payload for channel, payload in hints if channel is Channel.JOBS}
+        to_cancel = {job_id for channel, payload in hints if channel is Channel.CANCELS for job_id in ids_in(payload)}
+        if to_cancel:
+            self._cancel(to_cancel)
         if any(self._queues is None or queue in self._queues for queue in queues):
             self._hinted = True
             self.look_in(self._hint_delay * random.uniform(0.5, 1.0))
@@ -133,8 +140,7 @@ class Claimer:
         claimed_at = elapsed()
         found = claims.claim(connection, **self._wanted, slots=free)
         self._gates.troubled = found.troubled
-        for claim in found.claims:
-            self._start(claim, claimed_at)
+        self._begin(found.claims, claimed_at)
         self._probe_due = found.probe_due
         if self._probe_due is not None:
             self.look_in(PROBE_SECONDS)
@@ -150,10 +156,15 @@ class Claimer:
         """Try a shut gate with a job, if that is due and there is one; how many slots it takes."""
         claimed_at = elapsed()
         found = claims.claim_probe(connection, provider=provider, **self._wanted)
-        for claim in found:
+        if found:
             log.warning("trying the shut gate of provider %s with a job", provider)
-            self._start(claim, claimed_at)
+        self._begin(found, claimed_at)
         return len(found)
+
+    def _begin(self, found: Collection[Claim], claimed_at: float) -> None:
+        for claim in found:
+            self._start(claim, claimed_at)
+        self._notifier.changed([claim.job_id for claim in found])
 
     def _plan(self, found: claims.ClaimRound, free: int, hinted: bool) -> None:
         """When to look next: at once while there is more, when a delayed job is due, or at the poll.

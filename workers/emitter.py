@@ -1,6 +1,6 @@
 """What attempts say as they go, gathered: one write for all the pieces of output of a tick, whatever their number.
 
-The pieces of one job are written in their order, because the writer takes reports in theirs.
+The pieces of one job are written in their order: none is handed to the writer before those ahead of it are answered.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from uuid import UUID
 from aijobs.domain.claims import Claim
 from aijobs.errors import AijobsError
 from aijobs.store.attempts import Said
-from workers.writer import Writer
+from workers.writer import Report, Writer
 
 TICK_SECONDS = 0.1
 
@@ -22,22 +22,27 @@ class Emitter(threading.Thread):
     def __init__(self, writer: Writer) -> None:
         super().__init__(name="emitter", daemon=True)
         self._writer = writer
+        # By run token: the job, and what it has said since the last write.
         self._buffered: dict[UUID, tuple[UUID, list[str]]] = {}
+        self._under_way: dict[UUID, Report] = {}
         self._changed = threading.Condition()
         self._stopping = False
 
     def emit(self, claim: Claim, text: str) -> None:
         with self._changed:
-            _, pieces = self._buffered.setdefault(claim.job_id, (claim.run_token, []))
+            _, pieces = self._buffered.setdefault(claim.run_token, (claim.job_id, []))
             pieces.append(text)
             self._changed.notify()
 
     def flush(self, claim: Claim) -> None:
         """Write what the attempt has said. To be called before it is settled. Raises what the writer raises."""
         with self._changed:
-            said = self._buffered.pop(claim.job_id, None)
+            said = self._buffered.pop(claim.run_token, None)
+            ahead = self._under_way.get(claim.run_token)
+        if ahead is not None:
+            ahead.wait()
         if said is not None:
-            self._writer.emit([Said(claim.job_id, said[0], "".join(said[1]))])
+            self._writer.emit([_joined(claim.run_token, said)])[0].wait()
 
     def stop(self) -> None:
         with self._changed:
@@ -47,17 +52,17 @@ class Emitter(threading.Thread):
     def run(self) -> None:
         while self._wait():
             with self._changed:
-                taken, self._buffered = self._buffered, {}
-            said = [Said(job_id, run_token, "".join(pieces)) for job_id, (run_token, pieces) in taken.items()]
-            if said:
-                self._write(said)
-
-    def _write(self, said: list[Said]) -> None:
-        try:
-            self._writer.emit(said)
-        except AijobsError:
-            # The writer gives up only when the process ends; the attempts are then settled without their last words.
-            self._stopping = True
+                said = [_joined(run_token, buffered) for run_token, buffered in self._buffered.items()]
+                self._buffered = {}
+                self._under_way = {
+                    one.run_token: report for one, report in zip(said, self._writer.emit(said), strict=True)
+                }
+            try:
+                for report in self._under_way.values():
+                    report.wait()
+            except AijobsError:
+                # The writer gives up only when the process ends: the attempts are settled without their last words.
+                self._stopping = True
 
     def _wait(self) -> bool:
         with self._changed:
@@ -65,3 +70,8 @@ class Emitter(threading.Thread):
             if not self._stopping:
                 self._changed.wait_for(lambda: self._stopping, TICK_SECONDS)
             return not self._stopping
+
+
+def _joined(run_token: UUID, buffered: tuple[UUID, list[str]]) -> Said:
+    job_id, pieces = buffered
+    return Said(job_id, run_token, "".join(pieces))

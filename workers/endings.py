@@ -22,7 +22,7 @@ from aijobs.errors import (
     UnstorableValue,
 )
 from aijobs.providers.reply_text import clean
-from aijobs.providers.retry_after import MAX_SECONDS
+from aijobs.retry_after import MAX_SECONDS
 from aijobs.store.claims import Ending
 
 log = logging.getLogger(__name__)
@@ -92,6 +92,10 @@ def count_ending(decision: Decision, settled: Settled) -> None:
     """Count what a settlement that committed now did to its job."""
     if settled is Settled.CANCELLED:
         metrics.job_cancelled()
+    if settled is Settled.REQUEUED:
+        metrics.job_retried()
+    if settled is Settled.HELD:
+        metrics.job_held()
     if settled is not Settled.DONE:
         return
     match decision:

@@ -44,6 +44,10 @@ class Heartbeat(threading.Thread):
         self._wake = threading.Event()
         self._stopping = False
 
+    def beat(self) -> None:
+        """Beat now: there may be a cancel to learn of."""
+        self._wake.set()
+
     def stop(self) -> None:
         self._stopping = True
         self._wake.set()
@@ -54,6 +58,7 @@ class Heartbeat(threading.Thread):
             complete = self.run_once()
             self._give_up_unsafe()
             self._wake.wait(self._interval if complete else self._interval / 10)
+            self._wake.clear()
         if self._connection is not None:
             self._connection.close()
 

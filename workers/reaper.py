@@ -15,12 +15,13 @@ from aijobs.config import Settings
 from aijobs.domain.claims import DeadAttempt, Settled
 from aijobs.domain.policy import Backoff, Fail, Retry, after_death
 from aijobs.errors import AijobsError, Contention
-from aijobs.store import reaping, upkeep
+from aijobs.store import calls, reaping, upkeep
 from aijobs.store.claims import Ending
 from aijobs.store.db import Connection, connect
 from aijobs.store.notify import Notifier
 from workers.endings import backoff_of, count_ending
 from workers.spool import deliver, folder_of
+from workers.strays import Strays
 
 log = logging.getLogger(__name__)
 
@@ -47,8 +48,10 @@ class Reaper(threading.Thread):
         grace_seconds: float,
         backoffs: Mapping[str, Backoff],
         notifier: Notifier,
+        strays: Strays,
     ) -> None:
         super().__init__(name="reaper", daemon=True)
+        self._strays = strays
         self._connect = connect_
         self._connection: Connection | None = None
         self._worker_id = worker_id
@@ -120,6 +123,9 @@ class Reaper(threading.Thread):
 
     def _keep_house(self, connection: Connection) -> None:
         upkeep.expire(connection)
+        if self._strays.providers:
+            for stray in calls.take_strays(connection, self._strays.providers, limit=reaping.REAP_LIMIT):
+                self._strays.put(stray)
         if elapsed() >= self._partitions_at:
             upkeep.ensure_event_partitions(connection)
             self._partitions_at = elapsed() + PARTITIONS_SECONDS
@@ -191,6 +197,7 @@ def report_endings(endings: list[tuple[DeadAttempt, Ending, Settled]], why: str,
         )
         if notifier is not None:
             notifier.notify(dead.queue)
+            notifier.changed([dead.job_id])
 
 
 def release_dead(settings: Settings, worker_id: str) -> None:

@@ -59,6 +59,12 @@ def _forsaken(connection: Connection, values: Sequence[Any]) -> list[Any]:
     return [None] * len(values)
 
 
+def _stopped(connection: Connection, values: Sequence[Any]) -> list[Any]:
+    for value in values:
+        calls.note_cancel(connection, *value)
+    return [None] * len(values)
+
+
 def _rejected(connection: Connection, values: Sequence[Any]) -> list[Any]:
     for value in values:
         calls.reject(connection, *value)
@@ -96,6 +102,16 @@ def _settled(connection: Connection, values: Sequence[Any]) -> list[Any]:
     return [claims.settle(connection, *value) for value in values]
 
 
+# The reports after which a job looks different, or has another event than output.
+SEEN = frozenset({"progressed", "accepted", "settled"})
+
+
+def job_of(kind: str, value: Any) -> UUID:
+    """The job that a report with events is about."""
+    job_id: UUID = value[0] if kind == "settled" else value.job_id
+    return job_id
+
+
 # In the order in which a batch of several kinds is written: what leads to a call first, what ends an attempt last.
 WRITES: Mapping[str, Write] = {
     "found": _found,
@@ -105,6 +121,7 @@ WRITES: Mapping[str, Write] = {
     "learnt": _learnt,
     "asked": _asked,
     "forsaken": _forsaken,
+    "stopped": _stopped,
     "rejected": _rejected,
     "refused": _refused,
     "taken": _taken,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -36,7 +36,10 @@ class Provider:
 
 
 class Step:
-    """One step of one attempt, under its own name. `model` is what the call's row says when the body names none."""
+    """One step of one attempt, under its own name. `model` is what the call's row says when the body names none.
+
+    `show` is given the answer's text as it comes, or at once where the answer was there already.
+    """
 
     def __init__(
         self,
@@ -48,6 +51,7 @@ class Step:
         name: str,
         body: Mapping[str, Any],
         model: str | None,
+        show: Callable[[str], None] | None = None,
     ) -> None:
         self._held = held
         self._writer = writer
@@ -56,6 +60,7 @@ class Step:
         self._name = name
         self._body = body
         self._model = model
+        self._show = show
         document = json.dumps(body, sort_keys=True).encode()
         self._input_tokens = estimated_tokens(len(document))
         self._fingerprint = hashlib.sha256(f"{provider.settings.name}\0".encode() + document).digest()
@@ -69,14 +74,19 @@ class Step:
         """
         earlier = self._earlier()
         if earlier.stored is not None:
-            return self._reuse(earlier.stored)
+            return self._shown(self._reuse(earlier.stored))
         if earlier.lost is not None:
             reply = self._ask(earlier.lost)
             if reply is not None:
-                return _answer(reply)
+                return self._shown(_answer(reply))
         if earlier.forsaken:
             raise self._forsaken()
         return self._send(earlier.rejected)
+
+    def _shown(self, answer: Answer) -> Answer:
+        if self._show is not None:
+            self._show(answer.text)
+        return answer
 
     def _earlier(self) -> Earlier:
         claim = self._held.claim
@@ -109,7 +119,7 @@ class Step:
         exchange = Exchange(self._held.deadline_at - elapsed(), call.before_send)
         self._held.while_stoppable_by(exchange.abort)
         try:
-            reply = adapter.call(request, exchange=exchange, on_delta=None, on_operation=call.on_operation)
+            reply = adapter.call(request, exchange=exchange, on_delta=self._show, on_operation=call.on_operation)
         except ProviderError as error:
             self._held.while_stoppable_by(None)
             raise call.failed(error, exchange) from error.__cause__

@@ -11,7 +11,8 @@ import logging
 import os
 import select
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from uuid import UUID
 
 from aijobs import metrics
 from aijobs.clock import elapsed
@@ -39,6 +40,7 @@ from workers.signals import ChildSignals
 from workers.slots import Slots
 from workers.spool import Spool, deliver, folder_of
 from workers.step import Provider
+from workers.strays import Strays
 from workers.supervisor import Child
 from workers.writer import Writer
 
@@ -71,12 +73,14 @@ class Worker:
         self._spool = Spool(folder_of(settings.data_dir), child.worker_id)
         self._writer = Writer(
             lambda: self._connect("writer", lock_seconds=writer.LOCK_SECONDS),
-            wake=self._notifier.notify,
-            spool=self._spool,
+            self._notifier,
+            self._spool,
         )
         self._emitter = Emitter(self._writer)
         self._threads = 1 if child.isolated else settings.threads
         self._slots = Slots(self._threads, run=self._run_claim, freed=self._freed)
+        self._providers = self._find_providers()
+        self._strays = Strays(self._providers, self._writer)
         self._backoffs = {name: backoff_of(kind.settings) for name, kind in kinds.items()}
         self._reaper = Reaper(
             lambda: self._connect("reaper"),
@@ -85,6 +89,7 @@ class Worker:
             grace_seconds=2 * settings.heartbeat_seconds,
             backoffs=self._backoffs,
             notifier=self._notifier,
+            strays=self._strays,
         )
         self._claims = ClaimConnection(
             self._connect_for_claims,
@@ -100,7 +105,6 @@ class Worker:
             lease_seconds=settings.lease_seconds,
             overtime_seconds=OVERTIME_SECONDS,
         )
-        self._providers = self._find_providers()
         self._gates = Gates(
             {name: fingerprint(provider_api_key(settings.providers[name])) for name in self._providers}, self._writer
         )
@@ -113,6 +117,7 @@ class Worker:
             gates=self._gates,
             notifier=self._notifier,
             start=self._start,
+            cancel=self._look_for_cancels,
             reaper_vacant=self._reaper.duty_is_vacant,
         )
         self._overseer = Overseer(self._holdings, self._give_up)
@@ -122,7 +127,7 @@ class Worker:
     def run(self) -> int:
         """Work until told to drain, or until the supervisor is gone. Returns the exit code."""
         self._open_spool()
-        for thread in (self._writer, self._emitter, self._heartbeat, self._reaper, self._overseer):
+        for thread in (self._writer, self._emitter, self._heartbeat, self._reaper, self._overseer, self._strays):
             thread.start()
         while not self._signals.draining and not self._worn:
             self._wait(self.run_once())
@@ -162,6 +167,11 @@ class Worker:
         )
         self._holdings.add(held)
         self._slots.start(held)
+
+    def _look_for_cancels(self, job_ids: Collection[UUID]) -> None:
+        """A hint says that some jobs are to be cancelled: a heartbeat learns it of those that are ours."""
+        if any(held.claim.job_id in job_ids for held in self._holdings.all()):
+            self._heartbeat.beat()
 
     def _run_claim(self, held: HeldClaim) -> None:
         try:
@@ -208,6 +218,7 @@ class Worker:
             held.abort("drain")
         self._await_empty(SETTLE_SECONDS, until_hurried=False)
         self._emitter.stop()
+        self._strays.stop()
         self._writer.close(within_seconds=0.2)
         self._overseer.stop()
         self._heartbeat.stop()
@@ -234,9 +245,8 @@ class Worker:
     def _await_empty(self, seconds: float, *, until_hurried: bool) -> None:
         give_up_at = elapsed() + seconds
         while len(self._holdings) and elapsed() < give_up_at and not (until_hurried and self._signals.hurry):
-            ready, _, _ = select.select([self._wake_read], [], [], min(1.0, max(0.0, give_up_at - elapsed())))
-            if ready:
-                os.read(self._wake_read, 65536)
+            # Hints are heard still: a cancel is asked for while its job is being finished, too.
+            self._wait(min(1.0, max(0.0, give_up_at - elapsed())))
 
     def _find_providers(self) -> dict[str, Provider]:
         names = {kind.settings.provider for kind in self._kinds.values() if kind.settings.provider is not None}

@@ -19,7 +19,8 @@ from aijobs.domain.claims import Settled
 from aijobs.errors import AijobsError, Contention, StoreUnavailable
 from aijobs.store import attempts, calls, claims, gates
 from aijobs.store.db import Connection
-from workers.reports import WRITES, Leave
+from aijobs.store.notify import Notifier
+from workers.reports import SEEN, WRITES, Leave, job_of
 from workers.spool import Spool, drop
 
 log = logging.getLogger(__name__)
@@ -69,7 +70,8 @@ class Report:
 
     def wait(self) -> Any:
         """The reply, when it is there. Raises what the report was refused with."""
-        self._answered.acquire()
+        with self._answered:
+            pass
         if self._error is not None:
             raise self._error
         return self._reply
@@ -78,14 +80,14 @@ class Report:
 class Writer(threading.Thread):
     """Writes reports until closed. `connect` opens a connection of its own.
 
-    `wake` is told the queue of a job that a report has brought back in line. `spool` keeps paid answers meanwhile.
+    `notifier` tells the others what was written. `spool` keeps paid answers meanwhile.
     """
 
-    def __init__(self, connect: Callable[[], Connection], wake: Callable[[str], None], spool: Spool) -> None:
+    def __init__(self, connect: Callable[[], Connection], notifier: Notifier, spool: Spool) -> None:
         super().__init__(name="writer", daemon=True)
         self._connect = connect
         self._spool = spool
-        self._wake = wake
+        self._notifier = notifier
         self._connection: Connection | None = None
         self._changed = threading.Condition()
         self._reports: list[Report] = []
@@ -117,6 +119,10 @@ class Writer(threading.Thread):
         """Record that an attempt will not ask about the calls that its predecessors left open."""
         self._ask(Report("forsaken", (job_id, run_token)))
 
+    def note_cancel(self, stray: calls.Stray, provider_cancel: str) -> None:
+        """Record what a provider answered when it was told to stop a call of a job that had ended."""
+        self._ask(Report("stopped", (stray, provider_cancel)))
+
     def reject(self, job_id: UUID, run_token: UUID, steps: Sequence[str]) -> None:
         """Record that a handler refuses the answers of these steps."""
         self._ask(Report("rejected", (job_id, run_token, steps)))
@@ -133,12 +139,11 @@ class Writer(threading.Thread):
         """Record how far an attempt has come; False if the job is not ours any more."""
         return bool(self._ask(Report("progressed", said)))
 
-    def emit(self, said: Sequence[attempts.Said]) -> None:
-        """Append pieces of output to the events of their jobs."""
+    def emit(self, said: Sequence[attempts.Said]) -> list[Report]:
+        """Append pieces of output to the events of their jobs. Does not wait: the reports say when they are written."""
         reports = [Report("emitted", one) for one in said]
         self._put(reports)
-        for report in reports:
-            report.wait()
+        return reports
 
     def accept(self, result: claims.Result) -> claims.Accepted:
         """Accept a result, through outages of the database."""
@@ -181,7 +186,7 @@ class Writer(threading.Thread):
     def _told(self, report: Report) -> calls.Finished:
         finished: calls.Finished = self._ask(report)
         if finished.woken is not None:
-            self._wake(finished.woken)
+            self._notifier.notify(finished.woken)
         return finished
 
     def _put(self, reports: Sequence[Report]) -> None:
@@ -238,7 +243,15 @@ class Writer(threading.Thread):
                     self._spool.retry()
                 for report, reply in zip(batch, replies, strict=True):
                     report.answer(reply)
+                self._tell(kind, batch)
                 return
+
+    def _tell(self, kind: str, batch: Sequence[Report]) -> None:
+        """Tell those who follow the jobs what was written."""
+        if kind == "emitted":
+            self._notifier.said(job_of(kind, report.value) for report in batch)
+        elif kind in SEEN:
+            self._notifier.changed(job_of(kind, report.value) for report in batch)
 
     def _keep(self, batch: Sequence[Report]) -> None:
         """Put on disk what is worth money and may have to wait for long, be it in the batch or behind it."""

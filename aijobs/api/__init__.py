@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flask import Flask
 
-from aijobs.api import health, hooks, jobs, operators, problems, usage
+from aijobs.api import events, health, hooks, jobs, operators, problems, usage
 from aijobs.api.service import Service, service_of
 from aijobs.config import Settings
 
@@ -24,6 +24,7 @@ def create_app(settings: Settings) -> Flask:
     hooks.install(app)
     problems.install(app)
     jobs.install(app)
+    events.install(app)
     operators.install(app)
     usage.install(app)
     health.install(app)

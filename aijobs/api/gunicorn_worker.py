@@ -32,6 +32,14 @@ class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
             _linger(conn.sock)
         return kept
 
+    def handle_exit(self, sig: int, frame: Any) -> None:
+        """Told to stop: streams and waits would hold it for as long as they are let. Their clients come again."""
+        # It may be told so while it is still loading the application.
+        service = getattr(getattr(self, "wsgi", None), "extensions", {}).get("aijobs")
+        if service is not None:
+            service.fanout.leave()
+        super().handle_exit(sig, frame)
+
 
 def _linger(connection: socket.socket) -> None:
     """Let the client read the answer: closing at once, with bytes unread, would reset the connection under it."""

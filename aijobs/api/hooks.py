@@ -6,6 +6,7 @@ from flask import Flask, Response, g, request
 
 from aijobs import metrics
 from aijobs.api.correlation import request_id
+from aijobs.api.events import caller_of_token
 from aijobs.api.service import service
 from aijobs.clock import elapsed
 
@@ -24,7 +25,7 @@ def _begin() -> None:
     authenticator.admit(request.environ)
     # Also for addresses that do not exist: without a key the API tells nothing, not even what is there.
     if request.path == "/api" or request.path.startswith("/api/"):
-        g.caller = authenticator.caller(request.environ)
+        g.caller = caller_of_token() or authenticator.caller(request.environ)
 
 
 def _end(response: Response) -> Response:

@@ -9,7 +9,7 @@ from uuid import UUID
 from flask import Flask, Response, request
 
 from aijobs import metrics
-from aijobs.api import bodies, job_requests, listing
+from aijobs.api import bodies, job_requests, listing, waiting
 from aijobs.api.auth import Caller, allow
 from aijobs.api.conditional import etag_of, matches
 from aijobs.api.correlation import trace_id
@@ -62,12 +62,20 @@ def create() -> Response:
 
 
 def get(job_id: str) -> Response:
+    """The job; with a wait, when it differs from what the client has, or from how it stood when the request came."""
     caller = allow("read")
-    listing.refuse_query()
+    seconds = waiting.query_seconds(listing.only("wait"))
+    preferred = waiting.preferred_seconds() if seconds is None else None
     job = _found(jobs.get(service().db, caller.tenant_id, job_id_from(job_id)))
+    known = request.headers.get("If-None-Match")
+    granted = False
+    if known is None or matches(known, etag_of(job.version)):
+        job, granted = waiting.wait_for_change(job, caller.tenant_id, preferred or seconds or 0.0)
     etag = etag_of(job.version)
     headers = {"ETag": etag, "Cache-Control": "private, no-cache", "Vary": "Authorization"} | retry_after(job)
-    if matches(request.headers.get("If-None-Match"), etag):
+    if preferred is not None and granted:
+        headers["Preference-Applied"] = "wait"
+    if matches(known, etag):
         return Response(status=304, headers=headers)
     return answer(job_body(job, caller), headers=headers)
 
@@ -90,6 +98,9 @@ def cancel(job_id: str) -> Response:
     caller = allow("submit")
     listing.refuse_query()
     job = _found(jobs.request_cancel(service().db, caller.tenant_id, job_id_from(job_id)))
+    if not job.status.terminal:
+        service().notifier.cancel(job.id)
+    service().notifier.changed([job.id])
     return answer(job_body(job, caller), 200 if job.status.terminal else 202, retry_after(job))
 
 
@@ -116,7 +127,7 @@ def _created(job: Job, caller: Caller) -> Response:
     # Workers find a job that is due later when it is due; a hint now would wake them for nothing.
     if job.run_at <= job.created_at:
         service().notifier.notify(job.queue)
-    return answer(job_body(job, caller), 202, {"Location": job_address(job.id)} | retry_after(job))
+    return _submitted(job, caller, {"Location": job_address(job.id)})
 
 
 def _replayed(job: Job, caller: Caller, *, same: bool) -> Response:
@@ -125,8 +136,17 @@ def _replayed(job: Job, caller: Caller, *, same: bool) -> Response:
         detail = "This key was used for a different request before. Use a new key, or send the same request."
         raise Problem("idempotency_key_reused", detail)
     metrics.job_replayed()
-    headers = {"Location": job_address(job.id), "Idempotent-Replayed": "true"} | retry_after(job)
-    return answer(job_body(job, caller), 200 if job.status.terminal else 202, headers)
+    return _submitted(job, caller, {"Location": job_address(job.id), "Idempotent-Replayed": "true"})
+
+
+def _submitted(job: Job, caller: Caller, headers: dict[str, str]) -> Response:
+    """The job as it stands; where the client prefers to wait, as it stands at its end or after so long."""
+    seconds = waiting.preferred_seconds()
+    if seconds is not None:
+        job, granted = waiting.wait_for_end(job, caller.tenant_id, seconds)
+        if granted:
+            headers["Preference-Applied"] = "wait"
+    return answer(job_body(job, caller), 200 if job.status.terminal else 202, headers | retry_after(job))
 
 
 def job_id_from(text: str) -> UUID:

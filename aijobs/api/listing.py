@@ -43,6 +43,15 @@ def refuse_query() -> None:
         raise Problem("invalid_query", "No query parameters are known here.")
 
 
+def only(name: str) -> str | None:
+    """The value of the one query parameter that an address takes; None without. Raises Problem `invalid_query`."""
+    given = _given()
+    value = given.pop(name, None)
+    if given:
+        raise Problem("invalid_query", f"Only {name} is known here.")
+    return value
+
+
 def page_request(tenant_id: UUID) -> PageRequest:
     """The page that the query string asks for. Raises Problem `invalid_query`."""
     given = _given()

@@ -84,4 +84,5 @@ def _changed(job: Job | None, caller: Caller, job_id: UUID) -> Response:
         raise not_found()
     if job.status is JobStatus.QUEUED:
         service().notifier.notify(job.queue)
+    service().notifier.changed([job.id])
     return answer(job_body(job, caller), 200, retry_after(job))

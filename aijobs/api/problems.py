@@ -53,6 +53,7 @@ PROBLEMS = {
     "unsupported_media_type": ProblemType(415, "The body must be uncompressed application/json"),
     "validation_error": ProblemType(422, "The request is not valid"),
     "internal_error": ProblemType(500, "Something went wrong here", retryable=True),
+    "not_configured": ProblemType(501, "This is not set up here"),
     "unavailable": ProblemType(503, "The service is not available now", retryable=True),
 }
 _CODE_OF_STATUS = {problem.status: code for code, problem in PROBLEMS.items() if problem.status not in (400, 409)}

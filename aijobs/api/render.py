@@ -90,4 +90,9 @@ def retry_after(job: Job) -> dict[str, str]:
 
 def _links(job_id: UUID) -> dict[str, str]:
     address = job_address(job_id)
-    return {"self": address, "cancel": f"{address}/cancel", "attempts": f"{address}/attempts"}
+    return {
+        "self": address,
+        "cancel": f"{address}/cancel",
+        "events": f"{address}/events",
+        "attempts": f"{address}/attempts",
+    }

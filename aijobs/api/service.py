@@ -9,7 +9,9 @@ from flask import Flask, current_app
 
 from aijobs import kinds
 from aijobs.api.auth import Authenticator, KeyAuthenticator, OpenAuthenticator
+from aijobs.api.fanout import Fanout
 from aijobs.api.readiness import Readiness
+from aijobs.api.seats import Seats
 from aijobs.config import Settings
 from aijobs.kinds import Kind
 from aijobs.store.db import Database
@@ -31,6 +33,8 @@ class Service:
     notifier: Notifier
     authenticator: Authenticator
     readiness: Readiness
+    fanout: Fanout
+    seats: Seats
 
     @classmethod
     def of(cls, settings: Settings) -> Service:
@@ -44,13 +48,16 @@ class Service:
             notifier=Notifier(dsn, application_name=_NAME),
             authenticator=OpenAuthenticator(db) if settings.auth == "open" else KeyAuthenticator(db),
             readiness=Readiness(dsn, application_name=_NAME),
+            fanout=Fanout(settings.listen_url or dsn, application_name=_NAME),
+            seats=Seats(settings.web_threads),
         )
 
     def install(self, app: Flask) -> None:
         app.extensions[_EXTENSION] = self
 
     def close(self) -> None:
-        """Send the hints that wait and close this process's connections."""
+        """Send the hints that wait, end the streams, and close this process's connections."""
+        self.fanout.close()
         self.notifier.close()
         self.db.close()
 

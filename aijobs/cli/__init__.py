@@ -17,7 +17,7 @@ COMMANDS = {
     "demo": "Tell the story of a killed worker, for real, and check each claim of it.",
     "migrate": "Bring the database's schema to this release's level.",
     "work": "Run worker processes in the foreground; SIGTERM drains them.",
-    "jobs": "Look at jobs; cancel, resolve and retry them.",
+    "jobs": "Submit jobs; look at them; cancel, resolve and retry them.",
     "gates": "See which providers take no work, and open their gates by hand.",
     "tenants": "Create and list tenants, and give them money to spend.",
     "prices": "Import and list what providers ask.",

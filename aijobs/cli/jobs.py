@@ -12,6 +12,7 @@ from aijobs import kinds as kinds_
 from aijobs.cli.database import database
 from aijobs.cli.job_story import story
 from aijobs.cli.output import print_rows
+from aijobs.cli.submit import submit
 from aijobs.config import Settings
 from aijobs.domain.jobs import Job, JobStatus, ListFilter
 from aijobs.kinds.stored import result_json
@@ -26,7 +27,10 @@ _JSON = click.option("--json", "as_json", is_flag=True, help="Print JSON.")
 
 @click.group()
 def jobs() -> None:
-    """Look at a tenant's jobs; cancel, resolve and retry them."""
+    """Submit jobs; look at a tenant's jobs; cancel, resolve and retry them."""
+
+
+jobs.add_command(submit)
 
 
 @jobs.command("list")
@@ -124,8 +128,9 @@ def retry(job_id: UUID, tenant_id: UUID) -> None:
 def _say_what_it_is(job: Job | None) -> None:
     if job is None:
         raise click.ClickException("this tenant has no such job")
+    hints = Notifier(Settings.from_env().require_database_url(), application_name="aijobs cli")
     if job.status is JobStatus.QUEUED:
-        hints = Notifier(Settings.from_env().require_database_url(), application_name="aijobs cli")
         hints.notify(job.queue)
-        hints.close()
+    hints.changed([job.id])
+    hints.close()
     click.echo(f"it is {job.status}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import secrets
 import signal
 import socket
 import subprocess
@@ -88,6 +89,8 @@ class Stack:
             dsn = self._exits.enter_context(server).dsn
         migrate(dsn)
         self._environment |= {"AIJOBS_DATABASE_URL": dsn, "AIJOBS_AUTH": "open"}
+        if not self._settings.secret_keys:
+            self._environment["AIJOBS_SECRET_KEYS"] = secrets.token_urlsafe(32)
         self._say(f"database    {dsn}")
         if self._settings.config_path is None:
             self._start_simulator()

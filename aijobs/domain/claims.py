@@ -67,6 +67,8 @@ class Settled(StrEnum):
     """What became of an attempt to settle a job."""
 
     DONE = "done"
+    REQUEUED = "requeued for an answer that was paid for"  # instead of what was asked for
+    HELD = "held: a call may have been paid for"  # instead of what was asked for
     ALREADY = "already"  # an earlier try of this same settlement had been committed
     CANCELLED = "cancelled"  # a cancel was asked for first, so the job ended as cancelled
     LOST = "lost"  # another token owns the job, or the reaper has closed this attempt

@@ -84,8 +84,10 @@ class Attempt(Protocol):
         """Whether the handler should stop: a cancel, a drain, a lost lease. Calls then stop by themselves."""
         ...
 
-    def call(self, step: str, body: Mapping[str, Any]) -> Answer:
+    def call(self, step: str, body: Mapping[str, Any], *, stream: bool = False) -> Answer:
         """Send one request, in the provider's own terms, to the kind's provider; once for each step and body.
+
+        With `stream` the answer's text is shown as it comes, as by `emit`.
 
         If an earlier attempt has the answer to the same step and body, or the provider still has it, that is returned
         and nothing is paid. Raises ProviderError, which is best left alone: it says what is to follow. Raises
@@ -93,7 +95,15 @@ class Attempt(Protocol):
         """
         ...
 
-    def chat(self, step: str, *, messages: list[dict[str, str]], model: str | None = None, **options: Any) -> Answer:
+    def chat(
+        self,
+        step: str,
+        *,
+        messages: list[dict[str, str]],
+        model: str | None = None,
+        stream: bool = False,
+        **options: Any,
+    ) -> Answer:
         """As `call`, for a chat in terms that every provider understands: messages, max_tokens, temperature ..."""
         ...
 

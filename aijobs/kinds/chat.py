@@ -72,7 +72,7 @@ class PayloadSchema(Schema):
 def run(attempt: Attempt) -> dict[str, Any]:
     """Ask the kind's provider once. The result has text, finish_reason, model and usage."""
     payload = attempt.payload
-    answer = attempt.chat("chat", **wanted(payload))
+    answer = attempt.chat("chat", stream=True, **wanted(payload))
     return {
         "text": answer.text,
         "finish_reason": answer.finish_reason,

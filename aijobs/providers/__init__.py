@@ -1,1 +1,1 @@
-"""Calls to providers over HTTP: each returns a Reply or raises one ProviderError. The only importer of requests."""
+"""Calls to providers over HTTP: each returns a Reply or raises one ProviderError."""

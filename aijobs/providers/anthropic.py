@@ -18,8 +18,8 @@ from aijobs.providers.base import AskBy, Lost, Reply, Request
 from aijobs.providers.endpoint import Endpoint, error_of, failure_of_status, header_safe
 from aijobs.providers.exchange import Exchange
 from aijobs.providers.reply_text import ReplyText, TextTooLarge
-from aijobs.providers.sse import EventTooLarge, read_events
 from aijobs.providers.transport import HttpReply, ReplyTooLarge, TransportFailure
+from aijobs.sse import EventTooLarge, read_events
 
 # Their reasons to stop, in the words of chat completions; what is not here is passed on as it is.
 _FINISH_REASONS = {

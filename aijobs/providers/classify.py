@@ -14,8 +14,8 @@ from typing import Any
 from aijobs.domain.failures import ErrorClass, Failure
 from aijobs.providers.exchange import Exchange
 from aijobs.providers.quoting import quotable
-from aijobs.providers.retry_after import retry_after_seconds
 from aijobs.providers.transport import TransportFailure
+from aijobs.retry_after import retry_after_seconds
 
 _P, _T, _U, _G = ErrorClass.PERMANENT, ErrorClass.TRANSIENT, ErrorClass.UNKNOWN, ErrorClass.GATE
 

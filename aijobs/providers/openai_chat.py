@@ -23,8 +23,8 @@ from aijobs.providers.endpoint import Endpoint, error_of, failure_of_status, hea
 from aijobs.providers.exchange import Exchange
 from aijobs.providers.openai_stored import find_completion, kept_under
 from aijobs.providers.reply_text import ReplyText, TextTooLarge
-from aijobs.providers.sse import EventTooLarge, read_events
 from aijobs.providers.transport import HttpReply, ReplyTooLarge, TransportFailure
+from aijobs.sse import EventTooLarge, read_events
 
 
 class OpenAIChat:

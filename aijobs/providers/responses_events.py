@@ -16,7 +16,7 @@ from aijobs.domain.failures import ErrorClass, Failure, Usage
 from aijobs.providers import classify, reply_json
 from aijobs.providers.quoting import quotable
 from aijobs.providers.reply_text import ReplyText, TextTooLarge, clean
-from aijobs.providers.sse import ServerEvent
+from aijobs.sse import ServerEvent
 
 FINAL_STATUSES = frozenset({"completed", "incomplete", "failed", "cancelled"})
 _FINAL_EVENTS = {f"response.{status}": status for status in FINAL_STATUSES}

@@ -15,8 +15,8 @@ from aijobs.providers.endpoint import Endpoint, error_of, failure_of_status, hea
 from aijobs.providers.exchange import Exchange
 from aijobs.providers.reply_text import TextTooLarge
 from aijobs.providers.responses_events import ErrorEvent, Progress, Unreadable, failure_of
-from aijobs.providers.sse import EventTooLarge, read_events
 from aijobs.providers.transport import HttpReply, ReplyTooLarge, TransportFailure
+from aijobs.sse import EventTooLarge, read_events
 
 # Between two looks at a response: at first as long as a short answer takes, in the end as long as nobody minds to wait.
 _FIRST_PAUSE_SECONDS = 0.2

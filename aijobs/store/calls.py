@@ -209,6 +209,31 @@ def forsake(connection: Connection, job_id: UUID, run_token: UUID) -> None:
     fetch_all(connection, "calls/forsake", {"job_id": job_id, "run_token": run_token})
 
 
+@dataclass(frozen=True, slots=True)
+class Stray:
+    """A call that its provider works on for a job that was cancelled meanwhile."""
+
+    job_id: UUID
+    attempt: int
+    step: str
+    provider: str
+    operation_id: str
+
+
+def take_strays(connection: Connection, providers: Sequence[str], *, limit: int) -> list[Stray]:
+    """Calls of these providers to be stopped, each given out once. Source: sql/calls/take_strays.sql."""
+    rows = fetch_all(connection, "calls/take_strays", {"providers": list(providers), "limit": limit})
+    return [
+        Stray(row["job_id"], row["attempt"], row["step"], row["provider"], row["provider_operation_id"]) for row in rows
+    ]
+
+
+def note_cancel(connection: Connection, stray: Stray, provider_cancel: str) -> None:
+    """Record what the provider answered: confirmed, failed or unsupported. Source: sql/calls/note_cancel.sql."""
+    parameters = {"job_id": stray.job_id, "attempt": stray.attempt, "step": stray.step}
+    fetch_one(connection, "calls/note_cancel", parameters | {"provider_cancel": provider_cancel})
+
+
 def reject(connection: Connection, job_id: UUID, run_token: UUID, steps: Sequence[str]) -> None:
     """Mark the answers of these steps as refused by the handler. Safe to repeat. Source: sql/calls/reject.sql."""
     for step in steps:

@@ -195,11 +195,14 @@ def settle(
     Sources: sql/claims/fail.sql, retry.sql, hold.sql, cancel.sql; sql/calls/offer_late.sql.
     """
     with connection.transaction():
-        ending = replace(ending, decision=_in_view_of_calls(connection, job_id, run_token, ending.decision))
+        wanted = ending.decision
+        ending = replace(ending, decision=_in_view_of_calls(connection, job_id, run_token, wanted))
         if _apply(connection, job_id, run_token, ending):
             if isinstance(ending.decision, Fail) and closes_books:
                 ledger.close(connection, [job_id])
-            return Settled.DONE
+            if ending.decision is wanted:
+                return Settled.DONE
+            return Settled.HELD if isinstance(ending.decision, Hold) else Settled.REQUEUED
         counted = _counted(ending.decision)
         return _refused(
             connection,

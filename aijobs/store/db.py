@@ -208,10 +208,10 @@ def run_script(connection: Connection, text: str) -> None:
         connection.execute(text.encode())
 
 
-def take_notifications(connection: Connection) -> list[str]:
-    """The payloads of the notifications that have arrived, without waiting. Raises StoreUnavailable."""
+def take_notifications(connection: Connection) -> list[tuple[str, str]]:
+    """Channel and payload of the notifications that have arrived, without waiting. Raises StoreUnavailable."""
     with translated():
-        return [notification.payload for notification in connection.notifies(timeout=0)]
+        return [(notification.channel, notification.payload) for notification in connection.notifies(timeout=0)]
 
 
 class Database:

@@ -23,6 +23,11 @@ WHERE c.outcome = 'unknown' AND c.asked_at IS NULL
         AND later.request_hash = c.request_hash
   );
 
+-- Calls that a provider may still work on, and that it has not been told to stop.
+CREATE INDEX ai_calls_to_stop ON ai_calls (job_id)
+    WHERE outcome = 'unknown' AND ask_by = 'operation' AND provider_operation_id IS NOT NULL
+        AND provider_cancel = 'not_sent';
+
 -- A person may accept the stored answer of an attempt that itself ended in another way.
 ALTER TABLE ai_attempts DROP CONSTRAINT accepted_succeeded;
 

@@ -1,4 +1,4 @@
--- Ask whether this session still listens for jobs.
+-- Ask whether this session still listens.
 -- Why: through a transaction pooler LISTEN succeeds and nothing ever arrives, because the next statement is another
 -- session's. Locks: none.
-SELECT 'aijobs_jobs' IN (SELECT pg_listening_channels()) AS listening;
+SELECT %(channel)s::text IN (SELECT pg_listening_channels()) AS listening;

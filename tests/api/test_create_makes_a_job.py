@@ -56,7 +56,12 @@ def test_the_answer_is_the_queued_job_and_where_to_find_it(client: Client) -> No
         "started_at": None,
         "finished_at": None,
         "cost": {"currency": "USD", "reserved_micros": 0, "charged_micros": 0},
-        "links": {"self": address, "cancel": f"{address}/cancel", "attempts": f"{address}/attempts"},
+        "links": {
+            "self": address,
+            "cancel": f"{address}/cancel",
+            "events": f"{address}/events",
+            "attempts": f"{address}/attempts",
+        },
     }
 
 
@@ -254,7 +259,7 @@ def test_a_well_formed_trace_is_taken_up_and_another_is_ignored(
 
 
 def test_preferences_that_are_not_known_are_ignored(shared_client: Client) -> None:
-    answered = shared_client.create(Prefer="wait=10, respond-async")
+    answered = shared_client.create(Prefer="handling=lenient, respond-async")
     assert answered.status_code == 202
     assert "Preference-Applied" not in answered.headers
 

@@ -57,7 +57,7 @@ def test_the_tag_changes_with_the_job_and_not_with_replays(client: Client) -> No
     assert "Retry-After" not in answered.headers
 
 
-@pytest.mark.parametrize("query", ["?wait=5", "?x"])
+@pytest.mark.parametrize("query", ["?weight=5", "?x"])
 def test_unknown_parameters_are_refused(shared_client: Client, query: str) -> None:
     job = shared_client.created()
     for address in (job["links"]["self"], job["links"]["attempts"]):

@@ -7,7 +7,7 @@ import json
 import sys
 from collections.abc import Callable
 
-from tests.benchmarks import create, figures
+from tests.benchmarks import create, figures, streams
 from tests.benchmarks.rig import Rig, rig
 
 QUICK: dict[str, Callable[[Rig], figures.Figures]] = {
@@ -18,6 +18,7 @@ QUICK: dict[str, Callable[[Rig], figures.Figures]] = {
     "memory": figures.memory,
     "idle": lambda rig: figures.idle(rig, seconds=10),
     "crash": lambda rig: figures.crash(rig, rounds=3),
+    "streams": lambda rig: streams.streams(rig, readers=50),
 }
 FULL: dict[str, Callable[[Rig], figures.Figures]] = QUICK | {
     "create": lambda rig: create.create(rig, seconds=8),
@@ -26,6 +27,7 @@ FULL: dict[str, Callable[[Rig], figures.Figures]] = QUICK | {
     "queue_wait": lambda rig: figures.queue_wait(rig, jobs=200),
     "idle": lambda rig: figures.idle(rig, seconds=30),
     "crash": lambda rig: figures.crash(rig, rounds=7),
+    "streams": streams.streams,
 }
 
 

@@ -33,9 +33,9 @@ def create(rig: Rig, *, seconds: float) -> Figures:
     ours: list[float] = []
     bare: list[float] = []
     for _ in range(2):
-        with _served(rig, dsn, "wsgi:app") as port:
+        with served(rig, dsn, "wsgi:app") as port:
             ours.append(_rate(port, "/api/ai/jobs", seconds / 2))
-        with _served(rig, dsn, "tests.benchmarks.bare:app") as port:
+        with served(rig, dsn, "tests.benchmarks.bare:app") as port:
             bare.append(_rate(port, "/bare", seconds / 2))
     rate, base = sum(ours) / 2, sum(bare) / 2
     return {"creates_per_second": round(rate), "bare_per_second": round(base), "of_bare": round(rate / base, 3)}
@@ -49,18 +49,19 @@ def budget(rig: Rig, *, seconds: float) -> Figures:
         ledger.grant(db, tenants.create_tenant(db, tenants.OPEN_TENANT), 10**15)
     for _ in range(2):
         for budgeted, dsn in databases.items():
-            with _served(rig, dsn, "wsgi:app") as port:
+            with served(rig, dsn, "wsgi:app") as port:
                 rates[budgeted].append(_rate(port, "/api/ai/jobs", seconds / 2, BUDGET_CLIENTS))
     free, bound = (sum(rates[budgeted]) / 2 for budgeted in (False, True))
     return {"budgeted_per_second": round(bound), "free_per_second": round(free), "of_free": round(bound / free, 3)}
 
 
 @contextmanager
-def _served(rig: Rig, dsn: str, app: str) -> Iterator[int]:
+def served(rig: Rig, dsn: str, app: str, **settings: object) -> Iterator[int]:
+    """An application under gunicorn; its port."""
     from aijobs.cli.stack import free_port
 
     port = free_port()
-    environment = rig.environment(dsn, AIJOBS_AUTH="open", AIJOBS_BIND=f"127.0.0.1:{port}")
+    environment = rig.environment(dsn, **{"AIJOBS_AUTH": "open", "AIJOBS_BIND": f"127.0.0.1:{port}"} | settings)
     process = subprocess.Popen(
         [sys.executable, "-m", "gunicorn", "-c", str(gunicorn_file()), app],
         env=environment,

@@ -17,9 +17,11 @@ ROOT = Path(__file__).parents[2]
 LAYERS: dict[int, tuple[str, ...]] = {
     0: ("aijobs.domain",),
     1: ("aijobs.errors", "aijobs.clock"),
-    2: ("aijobs.config", "aijobs.logs", "aijobs.gunicorn_file"),
+    # What reads streams and Retry-After serves both sides: the providers' answers, and the client that reads ours.
+    2: ("aijobs.config", "aijobs.logs", "aijobs.gunicorn_file", "aijobs.sse", "aijobs.retry_after"),
     3: ("aijobs.store", "aijobs.providers", "aijobs.metrics", "aijobs.kinds", "aijobs.simulator", "aijobs.embedded"),
-    4: ("aijobs.api", "workers", "aijobs.testing"),
+    # The client knows the API by its HTTP contract alone, and runs where no server is installed with a database.
+    4: ("aijobs.api", "workers", "aijobs.testing", "aijobs.client"),
     5: ("wsgi", "gunicorn_conf", "aijobs.cli"),
 }
 # Modules that are one part in two files, or belong to a part in spite of their names.
@@ -28,15 +30,25 @@ SAME_PART = {
     "aijobs.server_programs": "aijobs.embedded",
     "aijobs.__main__": "aijobs.cli",
 }
-NEVER = {("aijobs.api", "aijobs.providers"), ("aijobs.api", "aijobs.simulator"), ("aijobs.api", "aijobs.embedded")}
+NEVER = {
+    ("aijobs.api", "aijobs.providers"),
+    ("aijobs.api", "aijobs.simulator"),
+    ("aijobs.api", "aijobs.embedded"),
+    *(
+        ("aijobs.client", part)
+        for part in ("aijobs.store", "aijobs.providers", "aijobs.metrics", "aijobs.kinds", "aijobs.simulator")
+    ),
+}
 # Each package from outside, and the parts that may know of it.
 OWNERS: dict[str, tuple[str, ...]] = {
     "psycopg": ("aijobs.store",),
     "psycopg_pool": ("aijobs.store",),
-    "requests": ("aijobs.providers",),
-    "urllib3": ("aijobs.providers",),
+    # The client's exchanges are with our own API: none of what the providers' transport records matters there.
+    "requests": ("aijobs.providers", "aijobs.client"),
+    "urllib3": ("aijobs.providers", "aijobs.client"),
     "flask": ("aijobs.api",),
     "werkzeug": ("aijobs.api",),
+    "itsdangerous": ("aijobs.api",),
     "marshmallow": ("aijobs.api", "aijobs.kinds"),
     "statsd": ("aijobs.metrics",),
     "click": ("aijobs.cli",),
@@ -187,6 +199,9 @@ def test_the_module_keeps_the_rules(module: str, text: str) -> None:
         ("aijobs.api.jobs", "import workers.worker", "(workers)"),
         ("aijobs.api.jobs", "import psycopg.errors", "imports psycopg"),
         ("workers.worker", "from aijobs.api import jobs", "(aijobs.api)"),
+        ("aijobs.client.client", "from aijobs.store import jobs", "(aijobs.store)"),
+        ("aijobs.client.client", "from aijobs.providers.transport import Transport", "(aijobs.providers)"),
+        ("aijobs.client.client", "from aijobs.api import problems", "(aijobs.api)"),
         ("aijobs.config", "from aijobs.store import db", "(aijobs.store)"),
         ("workers.worker", "from flask import Flask", "imports flask"),
         ("workers.worker", "import numpy", "belongs to nobody"),

@@ -9,7 +9,7 @@ import pytest
 
 from aijobs.api.problems import PROBLEMS
 from aijobs.cli import COMMANDS
-from aijobs.config import SETTINGS
+from aijobs.config import CLIENT_SETTINGS, SETTINGS
 from aijobs.config_file import KindSettings, ProviderSettings
 from aijobs.domain.jobs import JobStatus
 from workers import exit_codes
@@ -19,7 +19,7 @@ README = (ROOT / "README.md").read_text(encoding="utf-8")
 CODE_WORDS = set(re.findall(r"`([^`]+)`", README))
 
 
-@pytest.mark.parametrize("setting", SETTINGS, ids=lambda setting: setting.variable)
+@pytest.mark.parametrize("setting", SETTINGS + CLIENT_SETTINGS, ids=lambda setting: setting.variable)
 def test_every_setting_is_in_the_table_with_its_default(setting: object) -> None:
     row = next((line for line in README.splitlines() if line.startswith(f"| `{setting.variable}` |")), None)  # type: ignore[attr-defined]
     assert row is not None
@@ -30,7 +30,7 @@ def test_every_setting_is_in_the_table_with_its_default(setting: object) -> None
 
 def test_every_variable_the_readme_names_exists() -> None:
     named = set(re.findall(r"AIJOBS_[A-Z_]+", README))
-    assert named <= {setting.variable for setting in SETTINGS}
+    assert named <= {setting.variable for setting in SETTINGS + CLIENT_SETTINGS}
 
 
 @pytest.mark.parametrize("code", PROBLEMS)

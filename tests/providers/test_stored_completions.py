@@ -65,10 +65,14 @@ def failing(act: Callable[[], Reply]) -> ProviderError:
     return caught.value
 
 
+OURS = {"aijobs_call": KEY}
+
+
 def completion(text: str | None = "Hi", finish: str | None = "stop", **more: Any) -> dict[str, Any]:
     choice = {"index": 0, "message": {"role": "assistant", "content": text}, "finish_reason": finish}
     usage = {"prompt_tokens": 9, "completion_tokens": 2}
-    return {"id": "c-1", "created": 5, "model": "m-1", "choices": [choice], "usage": usage} | more
+    kept = {"metadata": OURS, "choices": [choice], "usage": usage}
+    return {"id": "c-1", "created": 5, "model": "m-1"} | kept | more
 
 
 def as_json(value: Any, status: int = 200) -> bytes:
@@ -127,10 +131,16 @@ def test_the_newest_that_is_complete_counts(serve: Serve) -> None:
 
 @pytest.mark.parametrize("listed", [{"id": "c/1?"}, {"id": "c/1?", "choices": [{"finish_reason": "stop"}]}])
 def test_a_list_without_the_message_leads_to_it(listed: Any, serve: Serve) -> None:
-    server = serve(in_turn(listing(listed), script(as_json(completion("Hello", "length")))))
+    server = serve(in_turn(listing({"metadata": OURS, **listed}), script(as_json(completion("Hello", "length")))))
     reply = ask(server.url)
     assert (reply.text, reply.finish_reason) == ("Hello", "length")
     assert lines(server) == [LISTED, "GET /v1/chat/completions/c%2F1%3F"]
+
+
+def test_a_server_that_lists_what_others_made_is_not_believed(serve: Serve) -> None:
+    foreign = completion("another's", metadata={"aijobs_call": "ef" * 32})
+    with pytest.raises(NothingFound):
+        ask(serve(listing(foreign, completion("nobody's", metadata=None))).url)
 
 
 def test_a_list_may_be_late(serve: Serve) -> None:
@@ -160,7 +170,7 @@ def test_nor_is_it_waited_for_past_the_deadline(serve: Serve, monkeypatch: pytes
 
 
 def test_what_cannot_be_listed_is_not_found(serve: Serve) -> None:
-    for run in (script(as_json({}, 404)), in_turn(listing({"id": "c-1"}), script(as_json({}, 404)))):
+    for run in (script(as_json({}, 404)), in_turn(listing({"id": "c-1", "metadata": OURS}), script(as_json({}, 404)))):
         with pytest.raises(NothingFound):
             ask(serve(run).url)
 
@@ -183,7 +193,7 @@ TROUBLES: dict[str, tuple[Script, str]] = {
 @pytest.mark.parametrize("by_id", [True, False])
 def test_what_keeps_from_asking_proves_nothing(by_id: bool, trouble: str, serve: Serve) -> None:
     run, code = TROUBLES[trouble]
-    server = serve(in_turn(listing({"id": "c-1"}), run) if by_id else run)
+    server = serve(in_turn(listing({"id": "c-1", "metadata": OURS}), run) if by_id else run)
     error = failing(lambda: ask(server.url, read_seconds=0.2, max_reply_bytes=2000))
     assert (error.failure.error_class, error.failure.code) == (ErrorClass.UNKNOWN, code)
     assert (error.failure.askable, error.failure.refused) == (True, False)
@@ -211,7 +221,11 @@ def test_asking_can_be_ended(phase: str, serve: Serve, monkeypatch: pytest.Monke
     monkeypatch.setattr(openai_stored, "LISTED_WITHIN_SECONDS", 60.0)
     monkeypatch.setattr(openai_stored, "_FIRST_PAUSE_SECONDS", 20.0)
     silent = script(then=Peer.hang)
-    run = {"waiting": silent, "pausing": listing(), "fetching": in_turn(listing({"id": "c-1"}), silent)}[phase]
+    run = {
+        "waiting": silent,
+        "pausing": listing(),
+        "fetching": in_turn(listing({"id": "c-1", "metadata": OURS}), silent),
+    }[phase]
     server = serve(run)
     by = exchange()
     threading.Timer(0.3, by.abort, ["cancelled"]).start()
@@ -228,7 +242,7 @@ def test_what_is_found_and_is_no_answer(serve: Serve) -> None:
     assert error.usage == Usage(9, 2)
     error = failing(lambda: ask(serve(listing(completion(7))).url))
     assert (error.failure.code, error.failure.askable) == ("unexpected_reply", False)
-    unfinished = in_turn(listing({"id": "c-1"}), script(as_json(completion(finish=None))))
+    unfinished = in_turn(listing({"id": "c-1", "metadata": OURS}), script(as_json(completion(finish=None))))
     assert failing(lambda: ask(serve(unfinished).url)).failure.code == "unexpected_reply"
 
 

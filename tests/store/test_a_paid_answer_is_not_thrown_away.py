@@ -75,7 +75,7 @@ def test_settling_anything_but_success_looks_for_it_first(
     settle(connection, first, Retry(0.0, counted=True))
     (second,) = claim_some(connection)
     insert_answer(connection, first.job_id)
-    assert settle(connection, second, decision) is Settled.DONE
+    assert settle(connection, second, decision) is Settled.REQUEUED
     (third,) = claim_some(connection)
     assert calls.find_earlier(connection, third.job_id, 9, "late", FINGERPRINT).stored is not None
     # The attempt that was made for the answer is beyond the allowance, and not counted.

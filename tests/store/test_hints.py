@@ -12,7 +12,7 @@ def hints(connection: Connection, seconds: float = 0.5) -> list[str]:
     heard: list[str] = []
     give_up_at = time.monotonic() + seconds
     while time.monotonic() < give_up_at:
-        heard += take_notifications(connection)
+        heard += [payload for _, payload in take_notifications(connection)]
         time.sleep(0.005)
     return heard
 

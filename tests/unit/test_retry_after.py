@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from requests.structures import CaseInsensitiveDict
 
-from aijobs.providers.retry_after import MAX_SECONDS, retry_after_seconds
+from aijobs.retry_after import MAX_SECONDS, retry_after_seconds
 
 NOW = datetime(2026, 12, 1, 12, 0, 0, tzinfo=UTC)
 

@@ -4,8 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from aijobs.providers import sse
-from aijobs.providers.sse import EventTooLarge, ServerEvent, read_events
+from aijobs.sse import EventTooLarge, ServerEvent, read_events
 
 LINES = st.sampled_from([b"data: 1", b"data:2", b"data", b"event: a", b"", b"", b": comment", "data: €😀".encode()])
 ENDINGS = st.sampled_from([b"\r", b"\n", b"\r\n"])
@@ -55,7 +54,24 @@ def test_the_kind_of_line_ending_does_not_matter(stream: bytes) -> None:
     ],
 )
 def test_the_events_of_a_stream(stream: bytes, events: list[tuple[str, str]]) -> None:
-    assert list(read_events([stream])) == [ServerEvent(name, data) for name, data in events]
+    assert [(event.name, event.data) for event in read_events([stream])] == events
+
+
+def test_an_id_holds_until_the_next_one() -> None:
+    stream = b"data: a\n\nid: 7\ndata: b\n\ndata: c\n\nid: 8\x00\ndata: d\n\nid\ndata: e\n\n"
+    assert [(event.data, event.last_id) for event in read_events([stream])] == [
+        ("a", ""),
+        ("b", "7"),
+        ("c", "7"),
+        ("d", "7"),
+        ("e", ""),
+    ]
+
+
+def test_a_reader_may_set_its_own_bound() -> None:
+    assert list(read_events([b"data: 123\n\n"], most_characters=10)) == [ServerEvent("message", "123")]
+    with pytest.raises(EventTooLarge, match="10 characters"):
+        list(read_events([b"data: 1234567890\n\n"], most_characters=10))
 
 
 def test_an_event_is_given_as_soon_as_it_is_complete() -> None:
@@ -73,7 +89,6 @@ def test_an_event_is_given_as_soon_as_it_is_complete() -> None:
 
 
 @pytest.mark.parametrize("endless", [b"x" * 100, b"data: " + b"x" * 100, b"data: x\n" * 10, b"data\n" * 10])
-def test_neither_a_line_nor_an_event_grows_without_bound(endless: bytes, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(sse, "MAX_EVENT_CHARACTERS", 1000)
+def test_neither_a_line_nor_an_event_grows_without_bound(endless: bytes) -> None:
     with pytest.raises(EventTooLarge):
-        list(read_events(endless for _ in range(1000)))
+        list(read_events((endless for _ in range(1000)), most_characters=1000))

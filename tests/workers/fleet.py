@@ -148,6 +148,13 @@ class Fleet:
             f"call of attempt {attempt}",
             dump=self.last_lines,
         )
+        # Its row is there before its first byte is: what is stopped in between has cost nothing.
+        named = f"{job_id}.{attempt}."
+        wait_for(
+            lambda: any((call["client_request_id"] or "").startswith(named) for call in self.simulator.calls()),
+            "the request at the provider",
+            dump=self.last_lines,
+        )
 
     def owner(self, job_id: UUID) -> int:
         """The pid of the process that runs the job."""

@@ -146,6 +146,21 @@ def test_a_cancel_stops_the_work_at_the_provider(asking: Fleet) -> None:
     audit(asking)
 
 
+def test_a_cancel_reaches_the_provider_also_when_no_worker_holds_the_job(asking: Fleet) -> None:
+    leaving = asking.start(AIJOBS_PROCESSES=1, AIJOBS_DRAIN_SECONDS=0.3)
+    job_id = submit(asking, "background", "delta_ms=60000", on_unknown="hold")
+    name = wait_until_named(asking, job_id)
+    assert asking.stop(leaving) == 0
+    from aijobs.store import jobs
+
+    job = jobs.request_cancel(asking.db, asking.tenant, job_id)
+    assert job is not None and job.status is JobStatus.CANCELLED
+    asking.start(AIJOBS_PROCESSES=1, AIJOBS_REAP_SECONDS=0.3)
+    wait_for(lambda: response(asking, name)["status"] == "cancelled", "the provider's stop", dump=asking.last_lines)
+    wait_for(lambda: asking.attempts(job_id)[0]["calls"][0]["provider_cancel"] == "confirmed", "its record")
+    audit(asking)
+
+
 def test_what_is_not_done_in_time_is_cancelled_and_given_up(asking: Fleet) -> None:
     asking.config.write_text(asking.config.read_text().replace("ask_seconds = 20", "ask_seconds = 3"))
     asking.start(AIJOBS_PROCESSES=1)

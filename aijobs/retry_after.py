@@ -1,4 +1,4 @@
-"""How long a provider asks to be left alone."""
+"""How long another side asks to be left alone."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 
-# A longer wish is cut: the job looks again, and is told again.
+# A longer wish is cut: who asks again is told again.
 MAX_SECONDS = 900.0
 
 

@@ -8,44 +8,50 @@ from dataclasses import dataclass
 
 from aijobs.errors import AijobsError
 
-# No event of a provider comes near this; a line without an end must not fill the memory.
+# No event of a provider comes near this; a line without an end must not fill the memory. Who awaits more says so.
 MAX_EVENT_CHARACTERS = 4 * 1024 * 1024
 
 
 class EventTooLarge(AijobsError):
-    """One event is larger than any provider's."""
+    """One event is larger than the reader allows."""
 
 
 @dataclass(frozen=True, slots=True)
 class ServerEvent:
-    """One dispatched event: its type (`message` when unnamed) and its data, lines joined."""
+    """One dispatched event: its type (`message` when unnamed), its data, lines joined, and the last id seen so far."""
 
     name: str
     data: str
+    last_id: str = ""
 
 
-def read_events(pieces: Iterable[bytes]) -> Iterator[ServerEvent]:
-    """The events of a stream, as the WHATWG defines them. An event that the stream's end cuts off is dropped."""
-    name, size = "", 0
+def read_events(pieces: Iterable[bytes], *, most_characters: int = MAX_EVENT_CHARACTERS) -> Iterator[ServerEvent]:
+    """The events of a stream, as the WHATWG defines them. An event that the stream's end cuts off is dropped.
+
+    Raises EventTooLarge for one of more than `most_characters`.
+    """
+    name, last_id, size = "", "", 0
     data: list[str] = []
-    for line in _lines(pieces):
+    for line in _lines(pieces, most_characters):
         if line == "":
             if data:
-                yield ServerEvent(name or "message", "\n".join(data))
+                yield ServerEvent(name or "message", "\n".join(data), last_id)
             name, data, size = "", [], 0
             continue
         field, _, value = line.partition(":")
         value = value.removeprefix(" ")
         if field == "event":
             name = value
+        elif field == "id" and "\0" not in value:
+            last_id = value
         elif field == "data":
             data.append(value)
             size += len(value) + 1
-            if size > MAX_EVENT_CHARACTERS:
-                raise EventTooLarge(f"more than {MAX_EVENT_CHARACTERS} characters")
+            if size > most_characters:
+                raise EventTooLarge(f"more than {most_characters} characters")
 
 
-def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
+def _lines(pieces: Iterable[bytes], most_characters: int) -> Iterator[str]:
     """Lines ended by LF, CR or CRLF. A CR at the end of one piece and an LF at the start of the next are one ending."""
     decoder = codecs.getincrementaldecoder("utf-8-sig")("replace")
     rest, after_cr = "", False
@@ -63,5 +69,5 @@ def _lines(pieces: Iterable[bytes]) -> Iterator[str]:
             yield rest + line
             rest = ""
         rest += last
-        if len(rest) > MAX_EVENT_CHARACTERS:
-            raise EventTooLarge(f"a line of more than {MAX_EVENT_CHARACTERS} characters")
+        if len(rest) > most_characters:
+            raise EventTooLarge(f"a line of more than {most_characters} characters")

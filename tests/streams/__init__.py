@@ -1,0 +1,1 @@
+"""What the user in front of the screen has: streams, waits, cancels; on real workers behind a real gunicorn."""
