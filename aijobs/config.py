@@ -13,6 +13,7 @@ import re
 import sys
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
+from ipaddress import IPv4Network, IPv6Network, ip_network
 from pathlib import Path
 from typing import Any, cast
 
@@ -93,6 +94,13 @@ def _keys(text: str) -> tuple[str, ...]:
     if not keys or min(map(len, keys)) < 16:
         raise ValueError("expected keys of 16 characters or more, separated by commas")
     return keys
+
+
+def _networks(text: str) -> tuple[IPv4Network | IPv6Network, ...]:
+    try:
+        return tuple(ip_network(item) for item in _listed(text))
+    except ValueError:
+        raise ValueError("expected networks such as 10.1.0.0/16, separated by commas") from None
 
 
 SETTINGS: tuple[Setting, ...] = (
@@ -192,6 +200,14 @@ SETTINGS: tuple[Setting, ...] = (
         "none; `aijobs dev` makes one",
         secret=True,
     ),
+    Setting(
+        "AIJOBS_WEBHOOKS_ALLOW",
+        "webhooks_allow",
+        _networks,
+        (),
+        "private networks that webhooks may go to all the same, by commas",
+        "none",
+    ),
     Setting("AIJOBS_BIND", "bind", _address, ("127.0.0.1", 8000), "where gunicorn listens", "`127.0.0.1:8000`"),
     Setting("AIJOBS_WEB_PROCESSES", "web_processes", _whole(1, 256), 2, "gunicorn workers"),
     Setting("AIJOBS_WEB_THREADS", "web_threads", _whole(1, 2000), 272, "request threads in each gunicorn worker"),
@@ -259,6 +275,7 @@ class Settings:
     statsd_prefix: str = "aijobs"
     auth: str = "keys"
     secret_keys: tuple[str, ...] = field(default=(), repr=False)
+    webhooks_allow: tuple[IPv4Network | IPv6Network, ...] = ()
     bind: tuple[str, int] = ("127.0.0.1", 8000)
     web_processes: int = 2
     web_threads: int = 272

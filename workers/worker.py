@@ -27,6 +27,7 @@ from workers import writer
 from workers.attempt import Desk, end_attempt, run_attempt
 from workers.claim_connection import ClaimConnection
 from workers.claimer import Claimer
+from workers.courier import Courier
 from workers.emitter import Emitter
 from workers.endings import backoff_of
 from workers.exit_codes import BAD_CONFIGURATION, BOOT_FAILED, SCHEMA_MISMATCH
@@ -81,6 +82,7 @@ class Worker:
         self._slots = Slots(self._threads, run=self._run_claim, freed=self._freed)
         self._providers = self._find_providers()
         self._strays = Strays(self._providers, self._writer)
+        self._courier = Courier(lambda: self._connect("courier"), allowed=settings.webhooks_allow)
         self._backoffs = {name: backoff_of(kind.settings) for name, kind in kinds.items()}
         self._reaper = Reaper(
             lambda: self._connect("reaper"),
@@ -90,6 +92,7 @@ class Worker:
             backoffs=self._backoffs,
             notifier=self._notifier,
             strays=self._strays,
+            courier=self._courier,
         )
         self._claims = ClaimConnection(
             self._connect_for_claims,
@@ -127,7 +130,15 @@ class Worker:
     def run(self) -> int:
         """Work until told to drain, or until the supervisor is gone. Returns the exit code."""
         self._open_spool()
-        for thread in (self._writer, self._emitter, self._heartbeat, self._reaper, self._overseer, self._strays):
+        for thread in (
+            self._writer,
+            self._emitter,
+            self._heartbeat,
+            self._reaper,
+            self._overseer,
+            self._strays,
+            self._courier,
+        ):
             thread.start()
         while not self._signals.draining and not self._worn:
             self._wait(self.run_once())
@@ -219,6 +230,7 @@ class Worker:
         self._await_empty(SETTLE_SECONDS, until_hurried=False)
         self._emitter.stop()
         self._strays.stop()
+        self._courier.stop()
         self._writer.close(within_seconds=0.2)
         self._overseer.stop()
         self._heartbeat.stop()

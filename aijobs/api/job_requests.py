@@ -6,7 +6,7 @@ import itertools
 import json
 import os
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 from uuid import UUID
 
@@ -19,6 +19,7 @@ from aijobs.domain.idempotency import canonical_json
 from aijobs.domain.jobs import NewJob, Terms
 from aijobs.domain.money import estimated_tokens
 from aijobs.domain.uuid7 import uuid7
+from aijobs.domain.webhooks import Network, fault_of
 from aijobs.kinds import Kind
 
 _ENVELOPE = JobRequest()
@@ -32,9 +33,13 @@ def new_job(
     idempotency_key: str,
     request_hash: bytes,
     trace_id: str,
+    webhooks_allow: Sequence[Network] = (),
 ) -> NewJob:
-    """The job that the document asks for. Raises Problem `validation_error` with everything that is wrong."""
-    wanted, payload, errors = _validated(document, kinds)
+    """The job that the document asks for. Raises Problem `validation_error` with everything that is wrong.
+
+    `webhooks_allow` has the private networks that a webhook may go to.
+    """
+    wanted, payload, errors = _validated(document, kinds, webhooks_allow)
     if errors:
         raise Problem("validation_error", "See errors for what is wrong where.", errors=errors)
     kind = kinds[wanted["kind"]].settings
@@ -53,7 +58,7 @@ def new_job(
         metadata_json=canonical_json(wanted["metadata"]),
         user_id=wanted["user_id"],
         trace_id=trace_id,
-        webhook_url=None,
+        webhook_url=wanted["webhook_url"],
         run_at=wanted["run_at"],
         expires_at=wanted["expires_at"],
         max_attempts=wanted["max_attempts"] or kind.default_max_attempts,
@@ -83,7 +88,9 @@ def terms_of(kind: KindSettings, payload: Any) -> Terms:
     )
 
 
-def _validated(document: Any, kinds: Mapping[str, Kind]) -> tuple[dict[str, Any], Any, list[dict[str, str]]]:
+def _validated(
+    document: Any, kinds: Mapping[str, Kind], webhooks_allow: Sequence[Network]
+) -> tuple[dict[str, Any], Any, list[dict[str, str]]]:
     """The envelope, the payload as its kind reads it, and what is wrong with either."""
     if not isinstance(document, dict):
         return {}, None, [{"pointer": "#", "detail": "Not an object."}]
@@ -93,6 +100,9 @@ def _validated(document: Any, kinds: Mapping[str, Kind]) -> tuple[dict[str, Any]
         wanted = _ENVELOPE.load(document)
     except ValidationError as error:
         messages |= error.messages_dict
+    if wanted.get("webhook_url") is not None:
+        fault = fault_of(wanted["webhook_url"], webhooks_allow)
+        messages |= {} if fault is None else {"webhook_url": [fault]}
     kind = kinds.get(document["kind"]) if isinstance(document.get("kind"), str) else None
     payload = document.get("payload")
     if kind is not None:

@@ -47,6 +47,7 @@ def create() -> Response:
             idempotency_key=key,
             request_hash=fingerprint,
             trace_id=trace_id(),
+            webhooks_allow=service().settings.webhooks_allow,
         )
     except Problem:
         # What an invalid body's key has made before is the answer all the same: the schema may have become stricter

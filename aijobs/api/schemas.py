@@ -73,6 +73,7 @@ class JobRequest(Schema):
     max_unknown_retries = fields.Integer(strict=True, load_default=None, validate=validate.Range(min=0))
     user_id = fields.String(load_default=None, allow_none=True, validate=validate.Length(1, 255))
     metadata = Metadata(load_default=dict)
+    webhook_url = fields.String(load_default=None, allow_none=True)
 
 
 def located(messages: Any, pointer: str = "#") -> Iterator[dict[str, str]]:

@@ -19,6 +19,7 @@ COMMANDS = {
     "work": "Run worker processes in the foreground; SIGTERM drains them.",
     "jobs": "Submit jobs; look at them; cancel, resolve and retry them.",
     "gates": "See which providers take no work, and open their gates by hand.",
+    "webhooks": "See what receivers were told, tell them again, replace the secrets that sign it.",
     "tenants": "Create and list tenants, and give them money to spend.",
     "prices": "Import and list what providers ask.",
     "usage": "What jobs of a period asked for, cost and were charged.",

@@ -23,7 +23,7 @@ from urllib3.exceptions import ConnectTimeoutError, HTTPError, NameResolutionErr
 from urllib3.poolmanager import PoolManager
 from urllib3.util.ssl_ import create_urllib3_context
 
-from aijobs.providers.exchange import Exchange
+from aijobs.providers.exchange import AddressRefused, Exchange
 from aijobs.providers.resolver import resolve
 
 # What urllib3, requests or we would take for a broken connection, though it comes from the leave to send.
@@ -94,6 +94,11 @@ class _Tracked:
 def _dial(exchange: Exchange, connection: Any) -> socket.socket:
     seconds = float(connection.timeout)
     addresses = resolve(exchange, connection._dns_host.strip("[]"), connection.port, seconds)
+    if exchange.admit is not None:
+        try:
+            exchange.admit([str(address[0]) for *_, address in addresses])
+        except AddressRefused as refused:
+            raise LeaveRefused(refused) from refused
     exchange.phase = "connecting"
     problem: OSError | None = None
     for family, kind, protocol, _, address in addresses:

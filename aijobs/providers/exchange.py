@@ -14,7 +14,7 @@ import os
 import select
 import socket
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any
 
 from aijobs.clock import elapsed
@@ -24,15 +24,27 @@ from aijobs.errors import NotSent
 UNSENT_PHASES = frozenset({"new", "resolving", "connecting", "connected", "sending"})
 
 
+class AddressRefused(Exception):
+    """Raised by an exchange's `admit`: none of what a name leads to is to be connected to."""
+
+
 class Exchange:
     """The state of one exchange: phases are new, resolving, connecting, connected, sending, sent, headers.
 
     `connecting` includes the proxy's CONNECT and TLS. `before_send` is called once, when the connection is up and
     before the first byte of the request; whatever it raises goes to the caller, and nothing is sent. `deadline_seconds`
-    bounds the whole exchange from its creation on. An exchange serves one call.
+    bounds the whole exchange from its creation on. An exchange serves one call. `admit` is shown the addresses before
+    one of them is connected to, and raises AddressRefused.
     """
 
-    def __init__(self, deadline_seconds: float, before_send: Callable[[], None]) -> None:
+    def __init__(
+        self,
+        deadline_seconds: float,
+        before_send: Callable[[], None],
+        *,
+        admit: Callable[[Sequence[str]], None] | None = None,
+    ) -> None:
+        self.admit = admit
         self.phase = "new"
         self.deadline_at = elapsed() + deadline_seconds
         self._before_send = before_send

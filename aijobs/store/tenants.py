@@ -111,3 +111,8 @@ def prefix_of(key: str) -> str | None:
 
 def _digest(key: str) -> bytes:
     return hashlib.sha256(key.encode("utf-8", "surrogatepass")).digest()
+
+
+def new_webhook_secret() -> str:
+    """A secret that signs a tenant's webhooks, in the form of Standard Webhooks. Its receivers need it as it is."""
+    return "whsec_" + base64.b64encode(secrets.token_bytes(32)).decode()

@@ -50,7 +50,14 @@ WITH settlement AS MATERIALIZED (
     LEFT JOIN cost ON cost.job_id = attempt.job_id
     WHERE j.id = attempt.job_id
     RETURNING j.id, j.tenant_id, j.stay, j.attempts, j.event_seq, j.created_at, j.started_at, j.reserved_micros,
-              j.charged_micros
+              j.charged_micros, j.webhook_url
+), webhook AS (
+    INSERT INTO ai_webhook_deliveries (tenant_id, job_id, stay, type, url, status, ended_at)
+    SELECT a.tenant_id, a.id, a.stay, 'job.succeeded', a.webhook_url,
+           CASE WHEN d.url IS NULL THEN 'pending' ELSE 'disabled' END, CASE WHEN d.url IS NOT NULL THEN now() END
+    FROM accepted a
+    LEFT JOIN ai_webhook_disabled d ON d.tenant_id = a.tenant_id AND d.url = a.webhook_url
+    WHERE a.webhook_url IS NOT NULL
 ), closed AS (
     INSERT INTO ai_ledger (tenant_id, job_id, stay, entry, amount_micros)
     SELECT tenant_id, id, stay, 'charge', charged_micros FROM accepted

@@ -53,6 +53,7 @@ def test_a_missing_or_extra_parameter_is_an_error(connection: Connection) -> Non
 def test_skip_locked_is_only_where_waiting_would_be_wrong() -> None:
     skipping = {name for name in NAMES if "SKIP LOCKED" in query(name).text}
     assert skipping == {
+        "calls/take_strays",
         "claims/claim",
         "claims/extend",
         "claims/lock_abandoned",
@@ -60,6 +61,7 @@ def test_skip_locked_is_only_where_waiting_would_be_wrong() -> None:
         "claims/lock_unheld",
         "claims/promote",
         "jobs/expire",
+        "webhooks/claim",
     }
 
 

@@ -1,0 +1,89 @@
+"""`aijobs webhooks`."""
+
+from __future__ import annotations
+
+from uuid import UUID
+
+import click
+
+from aijobs.cli.database import database
+from aijobs.cli.output import print_rows
+from aijobs.store import webhooks as store
+from aijobs.store.tenants import new_webhook_secret
+
+_COLUMNS = ("id", "job_id", "type", "status", "tries", "last_status", "last_error", "due_at", "url")
+
+
+@click.group()
+def webhooks() -> None:
+    """See what receivers were told, tell them again, and replace the secrets that sign it.
+
+    A job created with a webhook_url is told of once when it ends, signed as Standard Webhooks has it, and tried again
+    for a day until the receiver answers 2xx. One that answers 410 is told nothing more.
+    """
+
+
+@webhooks.command("list")
+@click.option("--tenant", "tenant_id", type=click.UUID, help="Only this tenant's.")
+@click.option("--job", "job_id", type=click.UUID, help="Only this job's.")
+@click.option("--status", type=click.Choice(["pending", "delivered", "failed", "disabled"]), help="Only these.")
+@click.option("--limit", type=click.IntRange(1, 10_000), default=100, show_default=True, help="So many at most.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_(tenant_id: UUID | None, job_id: UUID | None, status: str | None, limit: int, as_json: bool) -> None:
+    """List deliveries, newest first."""
+    with database() as db:
+        found = store.list_all(db, tenant_id=tenant_id, job_id=job_id, status=status, limit=limit)
+        print_rows(found, _COLUMNS, as_json=as_json)
+
+
+@webhooks.command()
+@click.argument("delivery_id", type=click.UUID, required=False)
+@click.option("--job", "job_id", type=click.UUID, help="All deliveries of this job.")
+@click.option("--tenant", "tenant_id", type=click.UUID, help="Only if it is this tenant's.")
+def replay(delivery_id: UUID | None, job_id: UUID | None, tenant_id: UUID | None) -> None:
+    """Send a delivery that has ended once more, under the same webhook-id."""
+    if (delivery_id is None) == (job_id is None):
+        raise click.UsageError("give either a delivery's id or --job")
+    with database() as db:
+        again = store.replay(db, delivery_id=delivery_id, job_id=job_id, tenant_id=tenant_id)
+    if not again:
+        raise click.ClickException("no such delivery has ended; see `aijobs webhooks list`")
+    for row in again:
+        click.echo(f"{row['id']} is sent again to {row['url']}")
+
+
+@webhooks.command()
+@click.argument("url")
+@click.option("--tenant", "tenant_id", type=click.UUID, required=True, help="Whose receiver it is.")
+def enable(url: str, tenant_id: UUID) -> None:
+    """Tell a receiver again that had answered 410, from the next job on; `replay` sends what it has missed."""
+    with database() as db:
+        if not store.enable(db, tenant_id, url):
+            raise click.ClickException("this receiver is not disabled")
+    click.echo("enabled")
+
+
+@webhooks.command()
+@click.option("--tenant", "tenant_id", type=click.UUID, required=True, help="Whose secret it is.")
+@click.option(
+    "--keep-hours",
+    type=click.FloatRange(0, 24 * 30),
+    default=24.0,
+    show_default=True,
+    help="How long the old secret signs beside the new one.",
+)
+def rotate(tenant_id: UUID, keep_hours: float) -> None:
+    """Make a new secret for a tenant and print it; the first one, if there is none."""
+    secret = new_webhook_secret()
+    with database() as db:
+        store.rotate_secret(db, tenant_id, secret, keep_seconds=keep_hours * 3600)
+    click.echo(secret)
+
+
+@webhooks.command()
+@click.option("--tenant", "tenant_id", type=click.UUID, required=True, help="Whose secrets they are.")
+def secrets(tenant_id: UUID) -> None:
+    """Print the secrets that sign for a tenant now, the current one first. They are secrets."""
+    with database() as db, db.connection() as connection:
+        for secret in store.secrets_of(connection, tenant_id):
+            click.echo(secret)

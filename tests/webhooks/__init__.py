@@ -1,0 +1,1 @@
+"""Webhooks: what is told, to whom, how often, and to whom never."""

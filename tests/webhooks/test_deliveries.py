@@ -1,0 +1,239 @@
+"""A job's end is told to its receiver: signed, until it is taken, and in nobody's way."""
+
+from __future__ import annotations
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+from uuid import UUID
+
+import pytest
+from standardwebhooks.webhooks import WebhookVerificationError
+
+from aijobs.domain.jobs import JobStatus
+from aijobs.store import jobs, operators, tenants, webhooks
+from tests.webhooks.receiver import Received, receiver
+from tests.workers.fleet import Fleet, audit, fleet_on, wait_for
+
+
+@pytest.fixture
+def fleet(database_url: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Fleet]:
+    monkeypatch.setenv("AIJOBS_WEBHOOKS_ALLOW", "127.0.0.0/8")
+    monkeypatch.setenv("AIJOBS_REAP_SECONDS", "0.3")
+    with fleet_on(database_url, tmp_path) as made:
+        yield made
+        audit(made)
+
+
+def told(fleet: Fleet, job_id: UUID) -> dict[str, Any]:
+    (row,) = webhooks.list_all(fleet.db, job_id=job_id)
+    return row
+
+
+def wait_told(fleet: Fleet, job_id: UUID, status: str = "delivered") -> dict[str, Any]:
+    wait_for(lambda: told(fleet, job_id)["status"] == status, status, dump=fleet.last_lines)
+    return told(fleet, job_id)
+
+
+def signing(fleet: Fleet) -> list[str]:
+    with fleet.db.connection() as connection:
+        return webhooks.secrets_of(connection, fleet.tenant)
+
+
+def tried_again_now(fleet: Fleet) -> None:
+    fleet.rows("UPDATE ai_webhook_deliveries SET due_at = now() WHERE status = 'pending' AND token IS NULL")
+
+
+def test_every_kind_of_end_is_told_once_and_signed(fleet: Fleet) -> None:
+    with receiver() as there:
+        fleet.start()
+        ends = {
+            "succeeded": fleet.submit("[[sim: text=secret-answer]]", webhook_url=there.url + "/a", user_id="u-1"),
+            "failed": fleet.submit("[[sim: status=400]]", webhook_url=there.url + "/b"),
+            "cancelled": fleet.submit(run_at="2099-01-01T00:00:00Z", webhook_url=there.url + "/c"),
+        }
+        silent = fleet.submit("[[sim: text=x]]")
+        jobs.request_cancel(fleet.db, fleet.tenant, ends["cancelled"])
+        for status, job_id in ends.items():
+            fleet.wait(job_id)
+            row = wait_told(fleet, job_id)
+            assert (row["type"], row["tries"], row["last_status"]) == (f"job.{status}", 1, 204)
+        fleet.wait(silent)
+        assert webhooks.list_all(fleet.db, job_id=silent) == []
+        (secret,) = signing(fleet)
+        for path, (status, job_id) in zip("abc", ends.items(), strict=True):
+            (one,) = there.at(f"/{path}")
+            said = one.verified(secret)
+            assert said["type"] == f"job.{status}" and said["timestamp"].endswith("Z")
+            assert said["data"]["job_id"] == str(job_id) and said["data"]["status"] == status
+            assert b"secret-answer" not in one.body
+            assert one.id == str(told(fleet, job_id)["id"])
+        with pytest.raises(WebhookVerificationError):
+            there.at("/a")[0].verified("whsec_" + "A" * 43 + "=")
+        assert secret not in fleet.last_lines()
+
+
+def test_an_operators_retry_is_another_end(fleet: Fleet) -> None:
+    with receiver() as there:
+        fleet.start()
+        job_id = fleet.submit("[[sim: status=400]]", webhook_url=there.url + "/a")
+        fleet.wait(job_id)
+        wait_told(fleet, job_id)
+        operators.retry(fleet.db, fleet.tenant, job_id)
+        wait_for(lambda: len(webhooks.list_all(fleet.db, job_id=job_id, status="delivered")) == 2, "both ends")
+        assert len({one.id for one in there.at("/a")}) == 2
+
+
+def test_what_is_not_taken_is_tried_again_under_the_same_id(fleet: Fleet) -> None:
+    def answer(_: Received, before: int) -> Any:
+        return [500, None, (302, {"Location": "/elsewhere"}), (503, {"Retry-After": "120"}), 200][before]
+
+    with receiver(answer) as there:
+        fleet.start()
+        job_id = fleet.submit("[[sim: text=x]]", webhook_url=there.url + "/a")
+        fleet.wait(job_id)
+        for tries, status, error in ((1, 500, None), (2, None, "no_answer"), (3, 302, None), (4, 503, None)):
+            wait_for(
+                lambda tries=tries: (told(fleet, job_id)["tries"], told_token(fleet)) == (tries, None),  # type: ignore[misc]
+                f"try {tries}",
+                dump=fleet.last_lines,
+            )
+            row = told(fleet, job_id)
+            assert (row["status"], row["last_status"], row["last_error"]) == ("pending", status, error)
+            tried_again_now(fleet)
+        wait_told(fleet, job_id)
+        assert len({one.id for one in there.at("/a")}) == 1 and there.at("/elsewhere") == []
+        assert len(there.at("/a")) == 5
+
+
+def told_token(fleet: Fleet) -> Any:
+    (row,) = fleet.rows("SELECT token FROM ai_webhook_deliveries")
+    return row["token"]
+
+
+def test_after_a_day_it_is_given_up_and_may_be_replayed(fleet: Fleet) -> None:
+    answers = {"status": 500}
+    with receiver(lambda _, __: answers["status"]) as there:
+        fleet.start()
+        job_id = fleet.submit("[[sim: text=x]]", webhook_url=there.url + "/a")
+        fleet.wait(job_id)
+        wait_for(lambda: told(fleet, job_id)["tries"] == 1, "a try")
+        fleet.rows("UPDATE ai_webhook_deliveries SET tries = 6, due_at = now(), token = NULL")
+        row = wait_told(fleet, job_id, "failed")
+        assert (row["tries"], row["last_status"]) == (7, 500)
+        answers["status"] = 200
+        run = aijobs(fleet, "webhooks", "replay", "--job", str(job_id))
+        assert run.returncode == 0, run.stderr
+        wait_told(fleet, job_id)
+        assert len({one.id for one in there.at("/a")}) == 1
+
+
+def test_a_receiver_that_is_gone_is_left_alone_until_it_is_enabled(fleet: Fleet) -> None:
+    answers = {"status": 410}
+    with receiver(lambda _, __: answers["status"]) as there:
+        fleet.start()
+        url = there.url + "/a"
+        first = fleet.submit("[[sim: text=x]]", webhook_url=url)
+        fleet.wait(first)
+        wait_told(fleet, first, "disabled")
+        later = fleet.submit("[[sim: text=x]]", webhook_url=url)
+        fleet.wait(later)
+        assert told(fleet, later)["status"] == "disabled" and told(fleet, later)["tries"] == 0
+        answers["status"] = 200
+        assert aijobs(fleet, "webhooks", "enable", url, "--tenant", str(fleet.tenant)).returncode == 0
+        assert aijobs(fleet, "webhooks", "enable", url, "--tenant", str(fleet.tenant)).returncode == 1
+        again = fleet.submit("[[sim: text=x]]", webhook_url=url)
+        fleet.wait(again)
+        wait_told(fleet, again)
+        assert len(there.at("/a")) == 2
+
+
+def test_both_secrets_sign_while_one_replaces_the_other(fleet: Fleet) -> None:
+    with receiver() as there:
+        old = aijobs(fleet, "webhooks", "rotate", "--tenant", str(fleet.tenant)).stdout.strip()
+        new = aijobs(fleet, "webhooks", "rotate", "--tenant", str(fleet.tenant)).stdout.strip()
+        fleet.start()
+        job_id = fleet.submit("[[sim: text=x]]", webhook_url=there.url + "/a")
+        fleet.wait(job_id)
+        wait_told(fleet, job_id)
+        for secret in (old, new):
+            assert there.at("/a")[0].verified(secret)["data"]["job_id"] == str(job_id)
+        assert signing(fleet) == [new, old]
+        aijobs(fleet, "webhooks", "rotate", "--tenant", str(fleet.tenant), "--keep-hours", "0")
+        fleet.rows("UPDATE ai_webhook_secrets SET expires_at = now() WHERE secret = %s", old)
+        assert len(signing(fleet)) == 1
+
+
+def test_a_slow_receiver_delays_neither_jobs_nor_other_receivers(fleet: Fleet) -> None:
+    def answer(one: Received, _: int) -> int:
+        if one.path == "/slow":
+            time.sleep(8)
+        return 200
+
+    with receiver(answer) as there:
+        fleet.start(AIJOBS_PROCESSES=1)
+        slow = [fleet.submit(kind="noop", webhook_url=there.url + "/slow") for _ in range(60)]
+        for job_id in slow:
+            fleet.wait(job_id)
+        wait_for(lambda: len(there.at("/slow")) >= 2, "slow ones under way")
+        other = tenants.create_tenant(fleet.db, "other")
+        started = time.monotonic()
+        fast = fleet.submit(kind="noop", webhook_url=there.url + "/fast", tenant_id=other)
+        wait_for(lambda: len(there.at("/fast")) == 1, "the other's", 6.0, fleet.last_lines)
+        assert time.monotonic() - started < 6 and len(there.at("/slow")) <= 2
+        wait_for(lambda: bool(webhooks.list_all(fleet.db, job_id=fast, status="delivered")), "its record")
+
+
+def test_a_worker_that_dies_with_a_delivery_loses_it_to_the_next(fleet: Fleet) -> None:
+    def answer(_: Received, before: int) -> int:
+        if before == 0:
+            time.sleep(5)
+        return 200
+
+    with receiver(answer) as there:
+        first = fleet.start(AIJOBS_PROCESSES=1)
+        job_id = fleet.submit("[[sim: text=x]]", webhook_url=there.url + "/a")
+        fleet.wait(job_id)
+        wait_for(lambda: len(there.at("/a")) == 1, "the first try")
+        os.killpg(first.pid, signal.SIGKILL)
+        fleet.start(AIJOBS_PROCESSES=1)
+        time.sleep(1)
+        assert len(there.at("/a")) == 1, "its time was not up"
+        fleet.rows("UPDATE ai_webhook_deliveries SET due_at = now()")
+        row = wait_told(fleet, job_id)
+        assert row["tries"] == 2 and len({one.id for one in there.at("/a")}) == 1
+
+
+def test_an_address_that_may_not_be_called_is_not_even_connected_to(fleet: Fleet) -> None:
+    with receiver() as there:
+        fleet.start(AIJOBS_WEBHOOKS_ALLOW="10.9.0.0/16")
+        job_id = fleet.submit("[[sim: text=x]]", webhook_url=there.url + "/a")
+        named = fleet.submit("[[sim: text=x]]", webhook_url=there.url.replace("127.0.0.1", "localhost") + "/b")
+        for job in (job_id, named):
+            fleet.wait(job)
+            wait_for(lambda job=job: told(fleet, job)["tries"] == 1, "a try")  # type: ignore[misc]
+            wait_for(lambda job=job: told(fleet, job)["last_error"] == "address_refused", "the refusal")  # type: ignore[misc]
+        assert there.received == []
+
+
+def test_they_are_listed_and_replayed_only_when_they_have_ended(fleet: Fleet) -> None:
+    job_id = fleet.submit(run_at="2099-01-01T00:00:00Z", webhook_url="http://127.0.0.1:9/a")
+    jobs.request_cancel(fleet.db, fleet.tenant, job_id)
+    assert fleet.job(job_id).status is JobStatus.CANCELLED
+    (row,) = json.loads(aijobs(fleet, "webhooks", "list", "--json").stdout)
+    assert (row["job_id"], row["status"], row["tries"]) == (str(job_id), "pending", 0)
+    assert "job.cancelled" in aijobs(fleet, "webhooks", "list", "--job", str(job_id)).stdout
+    assert aijobs(fleet, "webhooks", "replay", row["id"]).returncode == 1
+    assert aijobs(fleet, "webhooks", "replay").returncode == 2
+
+
+def aijobs(fleet: Fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
+    environment = {**os.environ, "AIJOBS_DATABASE_URL": fleet.dsn}
+    command = [sys.executable, "-m", "aijobs", *arguments]
+    return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
