@@ -34,13 +34,15 @@ run: $(INSTALLED) ## Run database, simulator, API and workers in the foreground;
 demo: $(INSTALLED) ## Kill a worker in mid-call and watch its job succeed; exit 1 if it does not
 	@exec $(BIN)/aijobs demo
 
-test: $(INSTALLED) ## Run all tests on a PostgreSQL that they start (PGBIN=/usr/lib/postgresql/15/bin, PYTEST_ARGS="-k claim")
+test: $(INSTALLED) ## Run all tests but the system's on a PostgreSQL that they start (PGBIN=/usr/lib/postgresql/15/bin, PYTEST_ARGS="-k claim")
 	PGBIN='$(PGBIN)' $(BIN)/python -m pytest $(PYTEST_ARGS)
 
 test-store: $(INSTALLED) ## Run the tests of the SQL alone, for another PostgreSQL (PGBIN=...)
 	PGBIN='$(PGBIN)' $(BIN)/python -m pytest tests/store $(PYTEST_ARGS)
 
-test-system: $(INSTALLED) ## Run what needs the system's packages: the SQL on its oldest PostgreSQL (Debian: postgresql-15)
+test-system: $(INSTALLED) ## Run what needs the system's packages (Debian: chromium, nginx, postgresql-15): browser, proxy, old SQL
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$(EXTRAS),system]'
+	$(BIN)/python -m pytest tests/system
 	@oldest=$$(ls -d /usr/lib/postgresql/*/bin/initdb 2>/dev/null | sort -t/ -k5,5n | head -n 1); \
 	if [ -z "$$oldest" ]; then echo "no PostgreSQL in /usr/lib/postgresql: install Debian's postgresql" >&2; exit 1; fi; \
 	"$${oldest%/initdb}/postgres" --version && $(MAKE) --no-print-directory test-store PGBIN="$${oldest%/initdb}"

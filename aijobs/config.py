@@ -208,6 +208,13 @@ SETTINGS: tuple[Setting, ...] = (
         "private networks that webhooks may go to all the same, by commas",
         "none",
     ),
+    Setting(
+        "AIJOBS_DEMO_PAGE",
+        "demo_page",
+        _one_of("on", "off"),
+        "off",
+        "`on` serves `GET /demo`; only with `AIJOBS_AUTH=open`, so that no production ever shows it",
+    ),
     Setting("AIJOBS_BIND", "bind", _address, ("127.0.0.1", 8000), "where gunicorn listens", "`127.0.0.1:8000`"),
     Setting("AIJOBS_WEB_PROCESSES", "web_processes", _whole(1, 256), 2, "gunicorn workers"),
     Setting("AIJOBS_WEB_THREADS", "web_threads", _whole(1, 2000), 272, "request threads in each gunicorn worker"),
@@ -276,6 +283,7 @@ class Settings:
     auth: str = "keys"
     secret_keys: tuple[str, ...] = field(default=(), repr=False)
     webhooks_allow: tuple[IPv4Network | IPv6Network, ...] = ()
+    demo_page: str = "off"
     bind: tuple[str, int] = ("127.0.0.1", 8000)
     web_processes: int = 2
     web_threads: int = 272
@@ -358,6 +366,8 @@ def _derive(values: dict[str, Any], problems: list[str]) -> None:
             f"AIJOBS_HEARTBEAT_SECONDS={values['heartbeat_seconds']:g} is more than a third of"
             f" AIJOBS_LEASE_SECONDS={lease:g}: one late beat would lose a healthy job. Lower one or raise the other."
         )
+    if values["demo_page"] == "on" and values["auth"] != "open":
+        problems.append("AIJOBS_DEMO_PAGE='on': the page has no API key to send. It needs AIJOBS_AUTH=open.")
 
 
 def _warnings(values: Mapping[str, Any]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from flask import Flask
 
-from aijobs.api import events, health, hooks, jobs, operators, problems, usage
+from aijobs.api import demo, events, health, hooks, jobs, operators, problems, usage
 from aijobs.api.service import Service, service_of
 from aijobs.config import Settings
 
@@ -28,4 +28,6 @@ def create_app(settings: Settings) -> Flask:
     operators.install(app)
     usage.install(app)
     health.install(app)
+    if settings.demo_page == "on":
+        demo.install(app)
     return app

@@ -11,9 +11,11 @@ from typing import Any
 from gunicorn.workers import gthread
 from gunicorn.workers.gthread import ThreadWorker
 
-# After the last answer on a connection the client gets this long to take it and hang up, and may send this much more.
+# After the last answer on a connection the client gets this long to take it and hang up, and may send this much more: a
+# proxy that is still sending a body of a few MiB when it is reset takes us for broken, and our answer is lost.
 LINGER_SECONDS = 1.0
-LINGER_BYTES = 65_536
+LINGER_BYTES = 4 * 1024 * 1024
+_PIECE_BYTES = 65_536
 
 
 class Worker(ThreadWorker):  # type: ignore[misc]  # gunicorn has no types
@@ -49,7 +51,7 @@ def _linger(connection: socket.socket) -> None:
         taken = 0
         while taken < LINGER_BYTES and (remaining := end_at - time.monotonic()) > 0:
             connection.settimeout(remaining)
-            received = len(connection.recv(4096))
+            received = len(connection.recv(_PIECE_BYTES))
             if not received:
                 return
             taken += received

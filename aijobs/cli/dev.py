@@ -23,7 +23,8 @@ def dev(port: int) -> None:
     asked_to_stop: list[int] = []
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, lambda number, frame: asked_to_stop.append(number))
-    with Stack(settings, port=port, say=click.echo) as stack:
+    with Stack(settings, port=port, say=click.echo, environment={"AIJOBS_DEMO_PAGE": "on"}) as stack:
+        click.echo(f"demo page   {stack.url}/demo")
         click.echo("\nTry it:\n")
         click.echo(example(stack.url))
         click.echo("\nCtrl-C stops everything.")

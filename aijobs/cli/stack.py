@@ -20,10 +20,13 @@ from types import TracebackType
 from typing import IO, Any
 
 from aijobs.config import Settings, child_environment
+from aijobs.domain.price_tables import ListedPrice
 from aijobs.embedded import EmbeddedPostgres
 from aijobs.errors import AijobsError
 from aijobs.gunicorn_file import gunicorn_file
+from aijobs.store.db import Database
 from aijobs.store.migrate import migrate
+from aijobs.store.prices import set_prices
 
 START_SECONDS = 30.0
 STOP_SECONDS = 30.0
@@ -36,7 +39,16 @@ base_url = "{url}"
 [kinds.chat]
 provider = "simulator"
 model = "simulated"
+margin_percent = 20
 """
+# As if it were a provider of the cheaper sort, so that jobs on this machine show what jobs cost.
+_PRICE = ListedPrice(
+    provider="simulator",
+    model="simulated",
+    input_micros=150_000,
+    output_micros=600_000,
+    valid_from="2026-01-01T00:00:00Z",
+)
 
 
 class StackError(AijobsError):
@@ -94,6 +106,7 @@ class Stack:
         self._say(f"database    {dsn}")
         if self._settings.config_path is None:
             self._start_simulator()
+            self._set_price(dsn)
         self._spawn(
             "api",
             [sys.executable, "-m", "gunicorn", "-c", str(gunicorn_file()), "wsgi:app"],
@@ -115,6 +128,13 @@ class Stack:
         self._exits.callback(Path(config.name).unlink)
         self._environment["AIJOBS_CONFIG"] = config.name
         self._say(f"simulator   {self.simulator_url}  (a stand-in for a provider; its answers are echoes)")
+
+    def _set_price(self, dsn: str) -> None:
+        db = Database(dsn, application_name="aijobs dev", max_size=1)
+        try:
+            set_prices(db, [_PRICE])
+        finally:
+            db.close()
 
     def _spawn(
         self, name: str, command: list[str], *, capture: bool = False, **environment: str

@@ -92,7 +92,8 @@ def test_the_wheel_holds_the_product_and_nothing_else(built: Path) -> None:
     with zipfile.ZipFile(wheel) as archive:
         names = archive.namelist()
     assert {name.split("/")[0] for name in names if ".dist-info/" not in name} == {"aijobs", "workers", "wsgi.py"}
-    assert {"aijobs/sql/claims/claim.sql", "aijobs/gunicorn.conf.py", "aijobs/py.typed"} <= set(names)
+    files = ("sql/claims/claim.sql", "gunicorn.conf.py", "py.typed", "api/demo/page.html", "deploy/nginx.conf")
+    assert {f"aijobs/{name}" for name in files} <= set(names)
     assert any(name.endswith(".dist-info/licenses/LICENSE") for name in names)
     assert not [name for name in names if "__pycache__" in name or "tests/" in name or "/test_" in name]
 
