@@ -88,6 +88,7 @@ class Client:
         max_attempts: int | None = None,
         user_id: str | None = None,
         metadata: Mapping[str, str] | None = None,
+        webhook_url: str | None = None,
         wait: float | None = None,
     ) -> Job:
         """Create a job, once, however often it has to be sent. What is None is left to the server's defaults.
@@ -107,6 +108,7 @@ class Client:
             "max_attempts": max_attempts,
             "user_id": user_id,
             "metadata": None if metadata is None else dict(metadata),
+            "webhook_url": webhook_url,
         }
         # Written once, so that each repeat is the same request to the last byte.
         body = json.dumps({name: value for name, value in fields.items() if value is not None}, allow_nan=False)

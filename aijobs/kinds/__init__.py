@@ -164,8 +164,11 @@ def import_what_there_is(kinds: Mapping[str, Kind]) -> dict[str, Kind]:
     for name, kind in kinds.items():
         try:
             found[name] = _with_handler(kind)
-        except (ImportError, AttributeError, TypeError) as error:
-            log.warning("payloads of kind %s are checked by the workers alone: %s", name, error)
+        except ConfigError:
+            raise
+        except Exception as error:  # noqa: BLE001 - a stranger's module may raise anything, and only the workers need it
+            words = "payloads of kind %s are checked by the workers alone: %s: %s"
+            log.warning(words, name, type(error).__name__, error)
     return found
 
 

@@ -232,3 +232,40 @@ def test_an_address_that_asks_for_nonsense_is_refused(site: Site, query: str) ->
     job_id = site.submit("text=x")
     answered = site.api.request("GET", f"/api/ai/jobs/{job_id}/events{query}")
     assert (answered.status, answered.json["code"]) == (400, "invalid_query")
+
+
+def test_only_events_have_numbers_so_that_a_drop_after_any_frame_loses_nothing(site: Site) -> None:
+    job_id = site.submit("tokens=8 delta_ms=200")
+    events = read_through(site, job_id, drop=lambda: True)
+    assert [event["seq"] for event in events] == list(range(1, len(events) + 1))
+    with site.stream(job_id) as stream:
+        frames = stream.response.read().decode().split("\n\n")
+    assert frames[0] == "retry: 1000"
+    assert all(frame.startswith("id: ") or "id:" not in frame for frame in frames)
+    assert frames[-2].count("event: job.succeeded") == 1
+
+
+def test_a_head_and_another_accept_are_answered(site: Site) -> None:
+    job_id = site.submit("text=x")
+    site.fleet.wait(job_id)
+    path = f"/api/ai/jobs/{job_id}/events"
+    for _ in range(300):  # more than there are seats: none may be kept
+        head = site.api.request("HEAD", path)
+        assert (head.status, head.body) == (200, b"")
+    answered = site.api.request("GET", path, Accept="application/json")
+    assert answered.status == 200 and answered.headers["Content-Type"].startswith("text/event-stream")
+
+
+def test_streams_hold_no_connection_of_the_pool(make_site: Callable[..., Site], fleet: Fleet) -> None:
+    fleet.start()
+    site = make_site(AIJOBS_WEB_PROCESSES="1", AIJOBS_POOL_SIZE="2")
+    job_id = site.submit("text=x first_byte_ms=60000")
+    with contextlib.ExitStack() as streams:
+        for _ in range(30):
+            assert streams.enter_context(site.stream(job_id)).status == 200
+        for _ in range(50):
+            assert site.api.request("GET", f"/api/ai/jobs/{job_id}").status == 200
+        rows = fleet.rows("SELECT state FROM pg_stat_activity WHERE application_name = 'aijobs api'")
+        # Two of the pool and the one that listens for all.
+        assert len(rows) <= 3 and {row["state"] for row in rows} == {"idle"}
+    site.cancel(job_id)

@@ -96,6 +96,15 @@ def test_what_cannot_be_a_handler_is_named(path: str, words: str, caplog: pytest
         assert "checked by the workers alone" in caplog.text
 
 
+def test_a_module_that_raises_does_not_stop_a_process_that_needs_only_its_schema(
+    caplog: pytest.LogCaptureFixture,
+) -> None:
+    kinds = kinds_of(other=KindSettings("other", handler="tests.workers.broken_handlers:f", on_unknown="hold"))
+    with caplog.at_level(logging.WARNING):
+        assert import_what_there_is(kinds)["other"].schema is None
+    assert "ZeroDivisionError" in caplog.text
+
+
 def test_a_policy_that_makes_no_sense_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
     made = ModuleType("odd_jobs")
     vars(made)["odd"] = handler("odd", policy=Policy(on_unknown="perhaps", max_attempts=99))(lambda attempt: None)

@@ -143,6 +143,8 @@ def test_a_cancel_stops_the_work_at_the_provider(asking: Fleet) -> None:
     assert response(asking, name)["status"] == "cancelled"
     (call,) = asking.attempts(job_id)[0]["calls"]
     assert (call["outcome"], call["provider_cancel"]) == ("unknown", "confirmed")
+    types = [row["type"] for row in asking.rows("SELECT type FROM ai_events ORDER BY seq")]
+    assert types[-4:] == ["job.cancel_requested", "call.cancel_confirmed", "job.attempt_ended", "job.cancelled"]
     audit(asking)
 
 
