@@ -67,9 +67,16 @@ ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb", "putenv"})
 VAGUE_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "manager", "core", "misc"})
 # Where anything at all is caught: the border of an attempt, whose handler is a stranger's code; a step, whose request
 # may be out when its adapter breaks; the end of a forked process, which must not go on as its parent; a worker's start,
-# which imports a stranger's module; the API's 500.
+# which imports a stranger's module; a webhook's try, whose URL and answer are a stranger's; the API's 500.
 CATCH_ALL = frozenset(
-    {"workers.attempt", "workers.step", "workers.supervisor", "workers.worker", "aijobs.api.problems"}
+    {
+        "workers.attempt",
+        "workers.step",
+        "workers.supervisor",
+        "workers.worker",
+        "workers.courier",
+        "aijobs.api.problems",
+    }
 )
 
 

@@ -237,3 +237,29 @@ def aijobs(fleet: Fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "AIJOBS_DATABASE_URL": fleet.dsn}
     command = [sys.executable, "-m", "aijobs", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
+
+
+def test_a_slow_host_is_one_receiver_whatever_paths_it_is_told_at(fleet: Fleet) -> None:
+    def answer(one: Received, _: int) -> int:
+        if one.path.startswith("/slow"):
+            time.sleep(8)
+        return 200
+
+    with receiver(answer) as slow, receiver() as other_host:
+        fleet.start(AIJOBS_PROCESSES=1)
+        made = [fleet.submit(kind="noop", webhook_url=f"{slow.url}/slow/{number}") for number in range(40)]
+        for job_id in made:
+            fleet.wait(job_id)
+        wait_for(lambda: len(slow.received) >= 2, "slow ones under way")
+        other = tenants.create_tenant(fleet.db, "other")
+        fleet.submit(kind="noop", webhook_url=other_host.url + "/fast", tenant_id=other)
+        wait_for(lambda: len(other_host.received) == 1, "the other tenant's", 5.0, fleet.last_lines)
+        assert len(slow.received) == 2
+
+
+def test_a_fleet_that_has_just_started_delivers_though_it_does_not_reap_yet(fleet: Fleet) -> None:
+    with receiver() as there:
+        fleet.start(AIJOBS_PROCESSES=1, AIJOBS_LEASE_SECONDS=180, AIJOBS_HEARTBEAT_SECONDS=45)
+        job_id = fleet.submit(kind="noop", webhook_url=there.url + "/a")
+        fleet.wait(job_id)
+        wait_for(lambda: len(there.received) == 1, "the delivery", 6.0, fleet.last_lines)
