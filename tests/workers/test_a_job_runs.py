@@ -65,7 +65,7 @@ def test_a_backlog_drains_without_a_pause_for_the_poll(fleet: Fleet) -> None:
 def test_an_idle_fleet_asks_the_database_for_next_to_nothing(fleet: Fleet) -> None:
     """At most one claim per process and poll; a reap, an upkeep and a look for webhooks per interval for all."""
     fleet.start(AIJOBS_PROCESSES=4, AIJOBS_POLL_SECONDS=1)
-    wait_for(lambda: not fleet.rows("SELECT FROM ai_duties WHERE holder IS NULL"), "a reaper and a courier")
+    wait_for(lambda: not fleet.rows("SELECT name FROM ai_duties WHERE holder IS NULL"), "a reaper and a courier")
     time.sleep(1)
     statistics = "SELECT xact_commit AS n FROM pg_stat_database WHERE datname = current_database()"
     before = fleet.rows(statistics)[0]["n"]
