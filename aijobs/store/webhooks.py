@@ -130,24 +130,37 @@ def list_all(
         return fetch_all(connection, "webhooks/list", parameters)
 
 
+def list_secrets(connection: Connection, tenant_id: UUID) -> list[dict[str, Any]]:
+    """What signs for a tenant, with its times, the current secret first. Source: sql/webhooks/secrets.sql."""
+    return fetch_all(connection, "webhooks/secrets", {"tenant_id": tenant_id})
+
+
 def secrets_of(connection: Connection, tenant_id: UUID) -> list[str]:
     """What signs for a tenant, the current secret first. Source: sql/webhooks/secrets.sql."""
     return [row["secret"] for row in fetch_all(connection, "webhooks/secrets", {"tenant_id": tenant_id})]
 
 
 def add_secret(connection: Connection, tenant_id: UUID, secret: str) -> bool:
-    """Give a tenant its first secret; False if it has one. Source: sql/webhooks/add_secret.sql."""
-    return fetch_one(connection, "webhooks/add_secret", {"tenant_id": tenant_id, "secret": secret}) is not None
+    """Give a tenant its secret; False if it has one. LookupError for an unknown tenant.
+
+    Source: sql/webhooks/add_secret.sql.
+    """
+    (row,) = fetch_all(connection, "webhooks/add_secret", {"tenant_id": tenant_id, "secret": secret})
+    if not row["known"]:
+        raise LookupError(f"no tenant {tenant_id}")
+    return bool(row["added"])
 
 
 def rotate_secret(db: Database, tenant_id: UUID, secret: str, *, keep_seconds: float) -> None:
-    """Replace a tenant's secret; the old one signs beside it for a while.
+    """Replace a tenant's secret; those of before sign beside it for a while. LookupError for an unknown tenant.
 
-    Sources: sql/webhooks/retire_secret.sql, add_secret.sql.
+    Sources: sql/webhooks/retire_secrets.sql, add_secret.sql.
     """
+    given = {"tenant_id": tenant_id, "keep_seconds": keep_seconds}
     with db.connection() as connection, connection.transaction():
-        fetch_one(connection, "webhooks/retire_secret", {"tenant_id": tenant_id, "keep_seconds": keep_seconds})
-        add_secret(connection, tenant_id, secret)
+        fetch_all(connection, "webhooks/retire_secrets", given)
+        while not add_secret(connection, tenant_id, secret):  # another has come in between, and is retired as well
+            fetch_all(connection, "webhooks/retire_secrets", given)
 
 
 def _settle(connection: Connection, statement: str, delivery: Delivery, **facts: object) -> bool:
