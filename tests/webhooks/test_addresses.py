@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from ipaddress import ip_network
 from typing import Any
@@ -10,7 +11,7 @@ from typing import Any
 import pytest
 
 from aijobs.domain.webhooks import PAUSES_SECONDS, fault_of, may_be_called, pause_after
-from aijobs.providers import resolver, webhook_post
+from aijobs.providers import connections, resolver, transport, webhook_post
 from tests.providers.wire import CERTIFICATE, Peer, Server
 from tests.webhooks.receiver import Received, receiver
 
@@ -228,6 +229,8 @@ def test_a_body_without_an_end_is_not_waited_for() -> None:
 def test_the_certificate_is_the_names_and_not_the_addresss(monkeypatch: pytest.MonkeyPatch) -> None:
     """The connection goes to an address; what is asked for by SNI, and must be on the certificate, is the name."""
     monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+    monkeypatch.setattr(transport, "_local", threading.local())
+    connections.trusted.cache_clear()
 
     def answer(peer: Peer) -> None:
         peer.request()
@@ -242,3 +245,4 @@ def test_the_certificate_is_the_names_and_not_the_addresss(monkeypatch: pytest.M
         assert server.requests[0].headers["host"] == f"localhost:{server.port}"
     finally:
         server.stop()
+        connections.trusted.cache_clear()

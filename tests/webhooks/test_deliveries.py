@@ -270,7 +270,7 @@ def test_what_is_under_way_at_a_deploy_is_settled_and_not_told_twice(fleet: Flee
     with receiver(answer) as there:
         first = fleet.start(AIJOBS_PROCESSES=1)
         told_late = fleet.submit(kind="noop", webhook_url=there.url + "/a")
-        fleet.submit("[[sim: tokens=40 delay=0.1]]", webhook_url=there.url + "/b")
+        fleet.submit("[[sim: first_byte_ms=3000]]", webhook_url=there.url + "/b")
         wait_for(lambda: len(there.at("/a")) == 1, "the try")
         fleet.wait_until_sent(fleet.rows("SELECT id FROM ai_jobs WHERE kind = 'chat'")[0]["id"])
         assert fleet.stop(first) == 0
