@@ -46,7 +46,8 @@ class Claimer:
     """Used by a worker's main thread; only `look_in` may be called from others.
 
     `start` is given each claim with the local time at which it was asked for; `cancel` the jobs that a hint says are to
-    be cancelled, ours or not. `reaper_vacant` is called when a claim has seen that nobody reaps.
+    be cancelled, ours or not. `reaper_vacant` and `courier_vacant` are called when a claim has seen that nobody
+    has that duty.
     """
 
     def __init__(
@@ -62,6 +63,7 @@ class Claimer:
         start: Callable[[Claim, float], None],
         cancel: Callable[[Collection[UUID]], None],
         reaper_vacant: Callable[[], None],
+        courier_vacant: Callable[[], None],
     ) -> None:
         self._settings = settings
         self._connection = connection
@@ -71,6 +73,7 @@ class Claimer:
         self._start = start
         self._cancel = cancel
         self._reaper_vacant = reaper_vacant
+        self._courier_vacant = courier_vacant
         self._wanted: dict[str, Any] = {
             "worker_id": worker_id,
             "lease_seconds": settings.lease_seconds,
@@ -147,6 +150,8 @@ class Claimer:
         self._connection.worked()
         if found.reaper_vacant:
             self._reaper_vacant()
+        if found.courier_vacant:
+            self._courier_vacant()
         self._plan(found, free, hinted)
         if found.next_due_seconds is not None and found.next_due_seconds <= 0:
             # None promoted: another worker is doing it, or somebody holds the row. Looking again at once would spin.

@@ -1,7 +1,8 @@
 """Delivering webhooks: one thread that claims and settles, and a few that wait for receivers.
 
-Only the process that has the reaper's duty delivers, so that an idle fleet asks once and not once a process. Nothing
-here has a part in running jobs: a receiver that takes its time costs a sender, and two of a receiver at most.
+Only the process that has the courier's duty delivers, so that an idle fleet asks once and not once a process. Nothing
+here has a part in running jobs: a receiver that takes its time costs a sender, and two of a receiver at most. A process
+that dies has its tries made again by another, under the same id, when their time is over.
 """
 
 from __future__ import annotations
@@ -24,10 +25,16 @@ from aijobs.store.webhooks import Delivery
 
 log = logging.getLogger(__name__)
 
-SENDERS = 16
-# How often deliveries are looked for; more often while some are waiting to be tried again.
-IDLE_SECONDS = 2.0
+# Tries under way at once: threads that wait. Those of one receiver, and of all receivers that one tenant has named, are
+# a part of them that leaves room for the others.
+SENDERS = 32
+PER_RECEIVER = 2
+PER_TENANT = 6
+# How often deliveries are looked for; more often while some are under way.
+IDLE_SECONDS = 1.0
 BUSY_SECONDS = 0.25
+# The duty outlasts a look by this: long enough for a slow round, short enough that a dead holder is soon followed.
+DUTY_SLACK_SECONDS = 4.0
 # A try whose process died is due again after this long: well beyond what a try may take.
 LEASE_SECONDS = 4 * TOTAL_SECONDS
 _GONE = 410
@@ -35,62 +42,90 @@ _FIRST = (UUID(int=0), "")
 
 
 class Courier(threading.Thread):
-    """Delivers while it is on duty."""
+    """Delivers while this process has the duty; sleeps, without a connection, while another has."""
 
-    def __init__(self, connect: Callable[[], Connection], *, allowed: Sequence[Network]) -> None:
+    def __init__(self, connect: Callable[[], Connection], *, worker_id: str, allowed: Sequence[Network]) -> None:
         super().__init__(name="courier", daemon=True)
         self._connect = connect
+        self._worker_id = worker_id
         self._allowed = allowed
         self._connection: Connection | None = None
         self._after = _FIRST
-        self._told: queue.SimpleQueue[tuple[Delivery, Told] | None] = queue.SimpleQueue()
+        self._told: queue.SimpleQueue[tuple[Delivery, Told] | None] = queue.SimpleQueue()  # None: look up
         self._under_way = 0
-        self._on_duty = threading.Event()
-        self._stopping = False
+        self._on_duty = False
+        self._retiring = False
 
-    def be_on_duty(self, on_duty: bool) -> None:
-        if on_duty:
-            self._on_duty.set()
-        else:
-            self._on_duty.clear()
+    def duty_is_vacant(self) -> None:
+        """A claim of jobs has seen that nobody delivers."""
+        if not self._on_duty:
+            self._told.put(None)
+
+    def retire(self) -> None:
+        """Take no more and hand over the duty; what is under way may end."""
+        self._retiring = True
+        self._told.put(None)
 
     def stop(self) -> None:
-        """Take no more; what is under way is due again by itself if it is not settled in time."""
-        self._stopping = True
-        self._told.put(None)
-        self._on_duty.set()
+        """As `retire`; what is not settled within a moment is due again by itself."""
+        self.retire()
         self.join(1.0)
 
     def run(self) -> None:
-        pause = IDLE_SECONDS
-        while not self._stopping:
-            self._on_duty.wait()
-            try:
-                pause = self._round()
-            except AijobsError as error:
-                log.warning("webhooks wait for the database: %s", error)
-                self._disconnect()
-                pause = IDLE_SECONDS
-            if not self._stopping:
-                self._settle_what_comes(pause)
+        pause: float | None = None  # until told that the duty is vacant
+        while not self._retiring:
+            self._settle_what_comes(pause)
+            if not self._retiring:
+                pause = self._look()
+        self._hand_over()
+        while self._under_way:
+            self._settle_what_comes(TOTAL_SECONDS)
         self._disconnect()
 
-    def _round(self) -> float:
-        """Claim for the senders that are free; for how many seconds to wait before the next look."""
+    def _look(self) -> float | None:
+        """A round, unless the database is away; for how many seconds to wait before the next, None if for ever."""
+        try:
+            return self._round()
+        except AijobsError as error:
+            log.warning("webhooks wait for the database: %s", error)
+            self._disconnect()
+            return IDLE_SECONDS
+
+    def _round(self) -> float | None:
         if self._connection is None:
             self._connection = self._connect()
         free = SENDERS - self._under_way
-        if free <= 0:
-            return BUSY_SECONDS
-        found = webhooks.claim(self._connection, after=self._after, limit=free, lease_seconds=LEASE_SECONDS)
-        self._after = found.next_after
+        found = webhooks.claim(
+            self._connection,
+            worker_id=self._worker_id,
+            hold_seconds=IDLE_SECONDS + DUTY_SLACK_SECONDS,
+            after=self._after,
+            limit=free,
+            per_receiver=PER_RECEIVER,
+            per_tenant=PER_TENANT,
+            lease_seconds=LEASE_SECONDS,
+        )
+        self._on_duty = found.on_duty
+        if free:  # else nobody's turn has come
+            self._after = found.next_after
         for delivery in found.deliveries:
-            signing = self._secrets_of(self._connection, delivery.tenant_id)
-            self._under_way += 1
+            self._begin(delivery, self._secrets_of(self._connection, delivery.tenant_id))
+        if self._under_way or self._after != _FIRST:
+            return BUSY_SECONDS
+        if not self._on_duty:
+            self._disconnect()
+            return None
+        return IDLE_SECONDS
+
+    def _begin(self, delivery: Delivery, signing: Sequence[str]) -> None:
+        self._under_way += 1
+        try:
             threading.Thread(target=self._send, args=(delivery, signing), name="sender", daemon=True).start()
-        return BUSY_SECONDS if found.deliveries or found.next_after != _FIRST or self._under_way else IDLE_SECONDS
+        except RuntimeError:  # the system gives no more threads
+            self._told.put((delivery, Told(error="not_sent")))
 
     def _send(self, delivery: Delivery, signing: Sequence[str]) -> None:
+        """The whole of a sender's thread. Whatever a stranger's URL or answer may break, it breaks this try alone."""
         told = Told(error="not_sent")
         try:
             told = post(
@@ -100,11 +135,14 @@ class Courier(threading.Thread):
                 secrets=signing,
                 allowed=self._allowed,
             )
+        except Exception as error:  # noqa: BLE001 - see above
+            # Its text may quote headers, and they the signature.
+            log.error("a webhook's try broke: %s", type(error).__name__, extra={"job_id": str(delivery.job_id)})
         finally:
             self._told.put((delivery, told))
 
-    def _settle_what_comes(self, seconds: float) -> None:
-        """Settle what senders bring, for so long, and at once what has come by then."""
+    def _settle_what_comes(self, seconds: float | None) -> None:
+        """Settle what senders bring, for so long (None: until told to look up), and at once what has come by then."""
         while True:
             try:
                 brought = self._told.get(timeout=seconds)
@@ -144,6 +182,15 @@ class Courier(threading.Thread):
             webhooks.add_secret(connection, tenant_id, new_webhook_secret())
             found = webhooks.secrets_of(connection, tenant_id)
         return found
+
+    def _hand_over(self) -> None:
+        """So that the fleet need not wait for the duty to run out."""
+        if self._on_duty and self._connection is not None:
+            try:
+                webhooks.give_up_duty(self._connection, worker_id=self._worker_id)
+            except AijobsError as error:
+                log.warning("the courier's duty was not handed over, it runs out by itself: %s", error)
+                self._disconnect()
 
     def _disconnect(self) -> None:
         if self._connection is not None:

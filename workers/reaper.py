@@ -19,7 +19,6 @@ from aijobs.store import calls, reaping, upkeep
 from aijobs.store.claims import Ending
 from aijobs.store.db import Connection, connect
 from aijobs.store.notify import Notifier
-from workers.courier import Courier
 from workers.endings import backoff_of, count_ending
 from workers.spool import deliver, folder_of
 from workers.strays import Strays
@@ -50,11 +49,9 @@ class Reaper(threading.Thread):
         backoffs: Mapping[str, Backoff],
         notifier: Notifier,
         strays: Strays,
-        courier: Courier,
     ) -> None:
         super().__init__(name="reaper", daemon=True)
         self._strays = strays
-        self._courier = courier
         self._connect = connect_
         self._connection: Connection | None = None
         self._worker_id = worker_id
@@ -121,7 +118,6 @@ class Reaper(threading.Thread):
             if not isinstance(error, Contention):
                 self._was_away = True
                 self._disconnect()
-        self._courier.be_on_duty(self._on_duty)
         if not self._on_duty:
             self._disconnect()
 

@@ -82,7 +82,9 @@ class Worker:
         self._slots = Slots(self._threads, run=self._run_claim, freed=self._freed)
         self._providers = self._find_providers()
         self._strays = Strays(self._providers, self._writer)
-        self._courier = Courier(lambda: self._connect("courier"), allowed=settings.webhooks_allow)
+        self._courier = Courier(
+            lambda: self._connect("courier"), worker_id=child.worker_id, allowed=settings.webhooks_allow
+        )
         self._backoffs = {name: backoff_of(kind.settings) for name, kind in kinds.items()}
         self._reaper = Reaper(
             lambda: self._connect("reaper"),
@@ -92,7 +94,6 @@ class Worker:
             backoffs=self._backoffs,
             notifier=self._notifier,
             strays=self._strays,
-            courier=self._courier,
         )
         self._claims = ClaimConnection(
             self._connect_for_claims,
@@ -122,6 +123,7 @@ class Worker:
             start=self._start,
             cancel=self._look_for_cancels,
             reaper_vacant=self._reaper.duty_is_vacant,
+            courier_vacant=self._courier.duty_is_vacant,
         )
         self._overseer = Overseer(self._holdings, self._give_up)
         self._worn = False  # a handler was given up, and its thread goes on
@@ -224,6 +226,7 @@ class Worker:
     def _drain(self) -> int:
         """Let running attempts finish, then stop what is left; heartbeats go on until the last one has ended."""
         log.info("draining: %d attempts are running", len(self._holdings))
+        self._courier.retire()
         self._await_empty(self._settings.drain_seconds, until_hurried=True)
         for held in self._holdings.all():
             held.abort("drain")

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
 from uuid import UUID
 
 import click
@@ -40,14 +43,21 @@ def list_(tenant_id: UUID | None, job_id: UUID | None, status: str | None, limit
 @click.argument("delivery_id", type=click.UUID, required=False)
 @click.option("--job", "job_id", type=click.UUID, help="All deliveries of this job.")
 @click.option("--tenant", "tenant_id", type=click.UUID, help="Only if it is this tenant's.")
-def replay(delivery_id: UUID | None, job_id: UUID | None, tenant_id: UUID | None) -> None:
-    """Send a delivery that has ended once more, under the same webhook-id."""
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def replay(delivery_id: UUID | None, job_id: UUID | None, tenant_id: UUID | None, as_json: bool) -> None:
+    """Send a delivery that has ended once more, under the same webhook-id.
+
+    It is tried at once, and has a day again until it is given up. One that is pending goes on as it is.
+    """
     if (delivery_id is None) == (job_id is None):
         raise click.UsageError("give either a delivery's id or --job")
     with database() as db:
         again = store.replay(db, delivery_id=delivery_id, job_id=job_id, tenant_id=tenant_id)
     if not again:
         raise click.ClickException("no such delivery has ended; see `aijobs webhooks list`")
+    if as_json:
+        print_rows(again, (), as_json=True)
+        return
     for row in again:
         click.echo(f"{row['id']} is sent again to {row['url']}")
 
@@ -55,35 +65,59 @@ def replay(delivery_id: UUID | None, job_id: UUID | None, tenant_id: UUID | None
 @webhooks.command()
 @click.argument("url")
 @click.option("--tenant", "tenant_id", type=click.UUID, required=True, help="Whose receiver it is.")
-def enable(url: str, tenant_id: UUID) -> None:
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def enable(url: str, tenant_id: UUID, as_json: bool) -> None:
     """Tell a receiver again that had answered 410, from the next job on; `replay` sends what it has missed."""
     with database() as db:
         if not store.enable(db, tenant_id, url):
             raise click.ClickException("this receiver is not disabled")
-    click.echo("enabled")
+    click.echo(json.dumps({"enabled": url}) if as_json else "enabled")
 
 
-@webhooks.command()
+@webhooks.group("secrets")
+def secrets_() -> None:
+    """See and replace what signs a tenant's deliveries, in the form that every library for Standard Webhooks takes.
+
+    They are stored as they are, because a digest cannot sign, and stand in no log.
+    """
+
+
+@secrets_.command("list")
+@click.option("--tenant", "tenant_id", type=click.UUID, required=True, help="Whose secrets they are.")
+@click.option("--json", "as_json", is_flag=True, help="Print JSON.")
+def list_secrets(tenant_id: UUID, as_json: bool) -> None:
+    """Print the secrets that sign for a tenant now, the current one first. A tenant without any is given its first."""
+    with database() as db, db.connection() as connection:
+        if not store.list_secrets(connection, tenant_id):
+            with _unknown_tenant_is_told():
+                store.add_secret(connection, tenant_id, new_webhook_secret())
+        print_rows(store.list_secrets(connection, tenant_id), ("secret", "created_at", "expires_at"), as_json=as_json)
+
+
+@secrets_.command()
 @click.option("--tenant", "tenant_id", type=click.UUID, required=True, help="Whose secret it is.")
 @click.option(
     "--keep-hours",
     type=click.FloatRange(0, 24 * 30),
     default=24.0,
     show_default=True,
-    help="How long the old secret signs beside the new one.",
+    help="How long those of before sign beside the new one; 0 if one of them has leaked.",
 )
-def rotate(tenant_id: UUID, keep_hours: float) -> None:
-    """Make a new secret for a tenant and print it; the first one, if there is none."""
+@click.option("--json", "as_json", is_flag=True, help='Print {"secret": ...}.')
+def rotate(tenant_id: UUID, keep_hours: float, as_json: bool) -> None:
+    """Make a new secret for a tenant and print it; the first one, if there is none.
+
+    Until the old one ends, deliveries carry a signature of each, so that receivers change over in their own time.
+    """
     secret = new_webhook_secret()
-    with database() as db:
+    with database() as db, _unknown_tenant_is_told():
         store.rotate_secret(db, tenant_id, secret, keep_seconds=keep_hours * 3600)
-    click.echo(secret)
+    click.echo(json.dumps({"secret": secret}) if as_json else secret)
 
 
-@webhooks.command()
-@click.option("--tenant", "tenant_id", type=click.UUID, required=True, help="Whose secrets they are.")
-def secrets(tenant_id: UUID) -> None:
-    """Print the secrets that sign for a tenant now, the current one first. They are secrets."""
-    with database() as db, db.connection() as connection:
-        for secret in store.secrets_of(connection, tenant_id):
-            click.echo(secret)
+@contextmanager
+def _unknown_tenant_is_told() -> Iterator[None]:
+    try:
+        yield
+    except LookupError as error:
+        raise click.ClickException(f"{error}; see `aijobs tenants list`") from None

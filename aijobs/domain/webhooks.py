@@ -19,14 +19,14 @@ _NOT_OURS_TO_CALL: tuple[Network, ...] = (
     IPv4Network("192.88.99.0/24"),
     IPv4Network("198.18.0.0/15"),
     IPv4Network("240.0.0.0/4"),
-    IPv6Network("64:ff9b::/96"),
-    IPv6Network("64:ff9b:1::/48"),
-    IPv6Network("100::/64"),
     IPv6Network("2001::/23"),
     IPv6Network("2002::/16"),
-    IPv6Network("fc00::/7"),
-    IPv6Network("fec0::/10"),
+    IPv6Network("3fff::/20"),
 )
+# All of IPv6 that is the internet's: outside it lie more forms of IPv4 addresses than anybody has listed.
+_PUBLIC_6 = IPv6Network("2000::/3")
+# Networks without IPv4 reach it by these, and each stands for the IPv4 address in it.
+_NAT64 = IPv6Network("64:ff9b::/96")
 
 
 def may_be_called(address: str, allowed: Sequence[Network] = ()) -> bool:
@@ -35,13 +35,15 @@ def may_be_called(address: str, allowed: Sequence[Network] = ()) -> bool:
         parsed = ip_address(address.partition("%")[0])
     except ValueError:
         return False
-    if isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
+    if isinstance(parsed, IPv6Address) and parsed in _NAT64:
+        parsed = IPv4Address(int(parsed) & 0xFFFFFFFF)
+    elif isinstance(parsed, IPv6Address) and parsed.ipv4_mapped is not None:
         parsed = parsed.ipv4_mapped
     if any(_in(parsed, network) for network in allowed):
         return True
-    return (
-        parsed.is_global and not parsed.is_multicast and not any(_in(parsed, network) for network in _NOT_OURS_TO_CALL)
-    )
+    if not parsed.is_global or parsed.is_multicast or (isinstance(parsed, IPv6Address) and parsed not in _PUBLIC_6):
+        return False
+    return not any(_in(parsed, network) for network in _NOT_OURS_TO_CALL)
 
 
 def fault_of(url: str, allowed: Sequence[Network] = ()) -> str | None:
@@ -55,7 +57,7 @@ def fault_of(url: str, allowed: Sequence[Network] = ()) -> str | None:
         return "Not a URL."
     if parts.scheme not in ("https", "http") or not host or port == 0:
         return "Must be an https URL."
-    if parts.username is not None or parts.password is not None or parts.fragment:
+    if parts.username is not None or parts.password is not None or "#" in url:
         return "May have neither credentials nor a fragment."
     literal = _literal(host)
     if literal is not None and not may_be_called(literal, allowed):
@@ -74,7 +76,12 @@ def pause_after(tries: int, jitter: float, wished_seconds: float | None = None) 
 
 
 def _literal(host: str) -> str | None:
-    """The IP address that a host is written as, in any spelling that a resolver would take; None for a name."""
+    """The IP address that a host is written as, in any spelling that a resolver would take; None for a name.
+
+    The name of this host is one of those spellings.
+    """
+    if host.rstrip(".") == "localhost" or host.rstrip(".").endswith(".localhost"):
+        return "127.0.0.1"
     try:
         return str(ip_address(host))
     except ValueError:

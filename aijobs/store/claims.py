@@ -32,6 +32,7 @@ class ClaimRound:
 
     claims: list[Claim]
     reaper_vacant: bool
+    courier_vacant: bool
     next_due_seconds: float | None
     troubled: frozenset[str]
     probe_due: str | None
@@ -69,6 +70,7 @@ def claim(
     return ClaimRound(
         claims=[_claim_from(row) for row in rows if row["id"] is not None],
         reaper_vacant=rows[0]["reaper_vacant"],
+        courier_vacant=rows[0]["courier_vacant"],
         next_due_seconds=rows[0]["next_due_seconds"],
         troubled=frozenset(rows[0]["troubled"]),
         probe_due=rows[0]["probe_due"],

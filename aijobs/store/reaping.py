@@ -65,7 +65,7 @@ def release_unheld(connection: Connection, *, worker_id: str, held: Sequence[UUI
 
 
 def give_up_duty(connection: Connection, *, worker_id: str) -> None:
-    """Let another process reap at once. Source: sql/claims/give_up_duty.sql."""
+    """Let another process take over the duties of this one at once. Source: sql/claims/give_up_duty.sql."""
     execute(connection, "claims/give_up_duty", {"worker_id": worker_id})
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 from uuid import UUID
 
-from aijobs.store.db import Connection, Database, fetch_all, fetch_one
+from aijobs.store.db import Connection, Database, execute, fetch_all, fetch_one
 
 _FIRST = (UUID(int=0), "")
 
@@ -30,24 +30,51 @@ class Delivery:
 
 @dataclass(frozen=True, slots=True)
 class Round:
-    """What one claim brought. `next_after`: where the next is to go on; `waiting`: whether anything is pending."""
+    """What one claim brought. `on_duty` is False when another process delivers; `next_after`: where to go on."""
 
+    on_duty: bool
     deliveries: list[Delivery]
     next_after: tuple[UUID, str]
-    waiting: bool
 
 
-def claim(connection: Connection, *, after: tuple[UUID, str] = _FIRST, limit: int, lease_seconds: float) -> Round:
-    """Claim deliveries that are due, receiver by receiver from `after` on. Source: sql/webhooks/claim.sql."""
+def claim(
+    connection: Connection,
+    *,
+    worker_id: str,
+    hold_seconds: float,
+    after: tuple[UUID, str] = _FIRST,
+    limit: int,
+    per_receiver: int,
+    per_tenant: int,
+    lease_seconds: float,
+) -> Round:
+    """Take or renew the duty, and claim what is due, receiver by receiver from `after` on.
+
+    Source: sql/webhooks/claim.sql.
+    """
     rows = fetch_all(
         connection,
         "webhooks/claim",
-        {"after_tenant": after[0], "after_url": after[1], "limit": limit, "lease_seconds": lease_seconds},
+        {
+            "worker_id": worker_id,
+            "hold_seconds": hold_seconds,
+            "after_tenant": after[0],
+            "after_receiver": after[1],
+            "limit": limit,
+            "per_receiver": per_receiver,
+            "per_tenant": per_tenant,
+            "lease_seconds": lease_seconds,
+        },
     )
     names = Delivery.__dataclass_fields__
     found = [Delivery(**{name: row[name] for name in names}) for row in rows if row["id"] is not None]
-    last = rows[0]["last_tenant"], rows[0]["last_url"]
-    return Round(found, _FIRST if last[0] is None else last, rows[0]["waiting"])
+    last = rows[0]["last_tenant"], rows[0]["last_receiver"]
+    return Round(rows[0]["on_duty"], found, _FIRST if last[0] is None else last)
+
+
+def give_up_duty(connection: Connection, *, worker_id: str) -> None:
+    """Let another process deliver at once. Source: sql/webhooks/give_up_duty.sql."""
+    execute(connection, "webhooks/give_up_duty", {"worker_id": worker_id})
 
 
 def deliver(connection: Connection, delivery: Delivery, status: int) -> bool:
@@ -103,24 +130,37 @@ def list_all(
         return fetch_all(connection, "webhooks/list", parameters)
 
 
+def list_secrets(connection: Connection, tenant_id: UUID) -> list[dict[str, Any]]:
+    """What signs for a tenant, with its times, the current secret first. Source: sql/webhooks/secrets.sql."""
+    return fetch_all(connection, "webhooks/secrets", {"tenant_id": tenant_id})
+
+
 def secrets_of(connection: Connection, tenant_id: UUID) -> list[str]:
     """What signs for a tenant, the current secret first. Source: sql/webhooks/secrets.sql."""
     return [row["secret"] for row in fetch_all(connection, "webhooks/secrets", {"tenant_id": tenant_id})]
 
 
 def add_secret(connection: Connection, tenant_id: UUID, secret: str) -> bool:
-    """Give a tenant its first secret; False if it has one. Source: sql/webhooks/add_secret.sql."""
-    return fetch_one(connection, "webhooks/add_secret", {"tenant_id": tenant_id, "secret": secret}) is not None
+    """Give a tenant its secret; False if it has one. LookupError for an unknown tenant.
+
+    Source: sql/webhooks/add_secret.sql.
+    """
+    (row,) = fetch_all(connection, "webhooks/add_secret", {"tenant_id": tenant_id, "secret": secret})
+    if not row["known"]:
+        raise LookupError(f"no tenant {tenant_id}")
+    return bool(row["added"])
 
 
 def rotate_secret(db: Database, tenant_id: UUID, secret: str, *, keep_seconds: float) -> None:
-    """Replace a tenant's secret; the old one signs beside it for a while.
+    """Replace a tenant's secret; those of before sign beside it for a while. LookupError for an unknown tenant.
 
-    Sources: sql/webhooks/retire_secret.sql, add_secret.sql.
+    Sources: sql/webhooks/retire_secrets.sql, add_secret.sql.
     """
+    given = {"tenant_id": tenant_id, "keep_seconds": keep_seconds}
     with db.connection() as connection, connection.transaction():
-        fetch_one(connection, "webhooks/retire_secret", {"tenant_id": tenant_id, "keep_seconds": keep_seconds})
-        add_secret(connection, tenant_id, secret)
+        fetch_all(connection, "webhooks/retire_secrets", given)
+        while not add_secret(connection, tenant_id, secret):  # another has come in between, and is retired as well
+            fetch_all(connection, "webhooks/retire_secrets", given)
 
 
 def _settle(connection: Connection, statement: str, delivery: Delivery, **facts: object) -> bool:

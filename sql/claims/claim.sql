@@ -21,9 +21,9 @@
 -- Why gates. Jobs of a provider that takes no work under our key are left in line, so that none of their attempts is
 -- burnt; gates/take_probe.sql gives one worker leave to try with one job, which then asks for `only_provider`.
 --
--- What else it returns. The first row is there even when nothing was claimed: `reaper_vacant` says that nobody holds the
--- reaper's duty, `next_due_seconds` when the next delayed job comes due, `troubled` which of our providers have refused
--- something, and `probe_due` one whose gate may be tried now, so that an idle worker needs no other query.
+-- What else it returns. The first row is there even when nothing was claimed: `reaper_vacant` and `courier_vacant` say
+-- that nobody has that duty, `next_due_seconds` when the next delayed job comes due, `troubled` which of our providers
+-- have refused something, and `probe_due` one whose gate may be tried now, so that an idle worker needs no other query.
 --
 -- Locks: job (SKIP LOCKED, never waits); the new attempt.
 -- One row with a NULL id: nothing was due, or every due job is being claimed by somebody else.
@@ -79,7 +79,7 @@ WITH RECURSIVE gates AS MATERIALIZED (
     INSERT INTO ai_events (job_id, seq, tenant_id, type, data)
     SELECT id, event_seq, tenant_id, 'job.started', jsonb_build_object('attempt', attempts) FROM claimed
 )
-SELECT fleet.reaper_vacant, fleet.next_due_seconds, fleet.troubled, fleet.probe_due,
+SELECT fleet.reaper_vacant, fleet.courier_vacant, fleet.next_due_seconds, fleet.troubled, fleet.probe_due,
        c.id, c.tenant_id, c.run_token, c.kind, c.provider, c.model, c.queue, c.payload, c.trace_id, c.attempts,
        c.max_attempts, c.attempts_counted, c.on_unknown, c.unknown_retries, c.max_unknown_retries, c.unsent_deaths,
        extract(epoch FROM c.expires_at - now())::float8 AS expires_in_seconds,
@@ -87,6 +87,7 @@ SELECT fleet.reaper_vacant, fleet.next_due_seconds, fleet.troubled, fleet.probe_
        extract(epoch FROM now() - c.created_at)::float8 AS age_seconds
 FROM (
     SELECT coalesce((SELECT held_until < now() FROM ai_duties WHERE name = 'reaper'), false) AS reaper_vacant,
+           coalesce((SELECT held_until < now() FROM ai_duties WHERE name = 'courier'), false) AS courier_vacant,
            extract(epoch FROM (SELECT min(run_at) FROM ai_jobs WHERE status = 'queued' AND order_at IS NULL) - now())::float8
                AS next_due_seconds,
            ARRAY(SELECT provider FROM gates) AS troubled,

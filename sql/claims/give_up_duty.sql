@@ -1,4 +1,4 @@
--- Give up the reaper's duty at once, on leaving or for a process that died.
--- Locks: the duty. Zero rows: this process did not hold it.
+-- Give up the duties of a process at once, on leaving or for one that died.
+-- Locks: the duties. Zero rows: it held none.
 UPDATE ai_duties SET holder = NULL, held_until = '-infinity'
-WHERE name = 'reaper' AND holder = %(worker_id)s::text;
+WHERE holder = %(worker_id)s::text;

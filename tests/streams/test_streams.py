@@ -111,12 +111,11 @@ def test_what_retention_has_taken_is_told_as_a_snapshot(site: Site) -> None:
 
 
 def test_a_quiet_stream_says_that_it_is_alive(site: Site) -> None:
-    job_id = site.submit("text=x first_byte_ms=25000")
-    with site.stream(job_id, timeout=14.0) as stream:
+    job_id = site.submit("text=x", run_at="2099-01-01T00:00:00Z")
+    with site.stream(job_id, timeout=20.0) as stream:
         started = time.monotonic()
         while not stream.comments:
-            line = stream.response.readline()
-            stream.comments += line.startswith(b":")
+            stream.comments += stream.response.readline().startswith(b":")
         assert time.monotonic() - started < 15
     site.cancel(job_id)
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import socket
+import threading
 import time
 from ipaddress import ip_network
 from typing import Any
@@ -10,7 +11,8 @@ from typing import Any
 import pytest
 
 from aijobs.domain.webhooks import PAUSES_SECONDS, fault_of, may_be_called, pause_after
-from aijobs.providers import resolver, webhook_post
+from aijobs.providers import connections, resolver, transport, webhook_post
+from tests.providers.wire import CERTIFICATE, Peer, Server
 from tests.webhooks.receiver import Received, receiver
 
 LOOPBACK = (ip_network("127.0.0.0/8"),)
@@ -53,13 +55,20 @@ SECRET = "whsec_" + "QUJD" * 8
         "fec0::1",
         "ff02::1",
         "nonsense",
+        "::127.0.0.1",
+        "::ffff:0:10.0.0.1",
+        "64:ff9b::10.0.0.1",
+        "3fff::1",
+        "4000::1",
     ],
 )
 def test_an_address_that_is_not_on_the_internet_is_refused(address: str) -> None:
     assert not may_be_called(address)
 
 
-@pytest.mark.parametrize("address", ["1.1.1.1", "93.184.216.34", "2606:4700:4700::1111", "::ffff:1.1.1.1"])
+@pytest.mark.parametrize(
+    "address", ["1.1.1.1", "93.184.216.34", "2606:4700:4700::1111", "::ffff:1.1.1.1", "64:ff9b::1.1.1.1"]
+)
 def test_an_address_on_the_internet_may_be_called(address: str) -> None:
     assert may_be_called(address)
 
@@ -94,6 +103,12 @@ def test_what_the_operator_allows_may_be_called() -> None:
         "https://example.com\\@10.0.0.1/",
         "javascript:alert(1)",
         "https://10.0.0.1./",
+        "https://localhost/",
+        "https://LOCALHOST./",
+        "https://a.localhost/",
+        "http://localhost/",
+        "https://example.com/#",
+        "https://[64:ff9b::a00:1]/",
     ],
 )
 def test_a_url_that_cannot_be_right_is_refused_at_once(url: str) -> None:
@@ -105,7 +120,8 @@ def test_a_url_that_may_be_right_is_taken() -> None:
         assert fault_of(url) is None
     assert fault_of("http://127.0.0.1:8080/hook", LOOPBACK) is None
     assert fault_of("https://example.com/" + "x" * 2000) is not None
-    assert fault_of("http://localhost/", LOOPBACK) is not None
+    assert fault_of("http://localhost/", LOOPBACK) is None and fault_of("https://localhost/", LOOPBACK) is None
+    assert fault_of("http://example.com/", LOOPBACK) is not None
 
 
 def test_tries_are_spaced_over_a_day() -> None:
@@ -174,3 +190,59 @@ def test_a_receiver_gets_its_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -
         assert time.monotonic() - started < 1.8
     assert post("http://127.0.0.1:9/").error == "not_reached"
     assert post("https://127.0.0.1:9/").error == "not_reached"
+
+
+def test_a_receiver_that_drips_gets_its_time_and_no_more(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(webhook_post, "TOTAL_SECONDS", 0.8)
+
+    def drip(peer: Peer) -> None:
+        peer.request()
+        peer.connection.sendall(b"HTTP/1.1 200 OK\r\nX-Drip: ")
+        while not server.stopping.wait(0.05):
+            peer.connection.sendall(b"x")
+
+    server = Server(drip)
+    try:
+        started = time.monotonic()
+        assert post(f"http://127.0.0.1:{server.port}/a").error == "no_answer"
+        assert 0.5 < time.monotonic() - started < 2
+    finally:
+        server.stop()
+
+
+def test_a_body_without_an_end_is_not_waited_for() -> None:
+    def flood(peer: Peer) -> None:
+        peer.request()
+        peer.connection.sendall(b"HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n")
+        while not server.stopping.is_set():
+            peer.connection.sendall(b"10000\r\n" + b"x" * 65536 + b"\r\n")
+
+    server = Server(flood)
+    try:
+        started = time.monotonic()
+        assert post(f"http://127.0.0.1:{server.port}/a").status == 200
+        assert time.monotonic() - started < 2
+    finally:
+        server.stop()
+
+
+def test_the_certificate_is_the_names_and_not_the_addresss(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The connection goes to an address; what is asked for by SNI, and must be on the certificate, is the name."""
+    monkeypatch.setenv("SSL_CERT_FILE", str(CERTIFICATE))
+    monkeypatch.setattr(transport, "_local", threading.local())
+    connections.trusted.cache_clear()
+
+    def answer(peer: Peer) -> None:
+        peer.request()
+        peer.connection.sendall(b"HTTP/1.1 204 No Content\r\n\r\n")
+
+    server = Server(answer, tls=True)
+    try:
+        asked = resolving_to(monkeypatch, ["127.0.0.1"])
+        assert post(f"https://localhost:{server.port}/a").status == 204
+        assert post(f"https://another.example:{server.port}/a").error == "certificate_refused"
+        assert asked == ["localhost", "another.example"] and server.posts == 1
+        assert server.requests[0].headers["host"] == f"localhost:{server.port}"
+    finally:
+        server.stop()
+        connections.trusted.cache_clear()

@@ -7,8 +7,10 @@ import os
 import signal
 import subprocess
 import sys
+import threading
 import time
 from collections.abc import Iterator
+from ipaddress import ip_network
 from pathlib import Path
 from typing import Any
 from uuid import UUID
@@ -18,8 +20,11 @@ from standardwebhooks.webhooks import WebhookVerificationError
 
 from aijobs.domain.jobs import JobStatus
 from aijobs.store import jobs, operators, tenants, webhooks
+from aijobs.store.db import connect
 from tests.webhooks.receiver import Received, receiver
 from tests.workers.fleet import Fleet, audit, fleet_on, wait_for
+from workers import courier
+from workers.courier import Courier
 
 
 @pytest.fixture
@@ -156,8 +161,9 @@ def test_a_receiver_that_is_gone_is_left_alone_until_it_is_enabled(fleet: Fleet)
 
 def test_both_secrets_sign_while_one_replaces_the_other(fleet: Fleet) -> None:
     with receiver() as there:
-        old = aijobs(fleet, "webhooks", "rotate", "--tenant", str(fleet.tenant)).stdout.strip()
-        new = aijobs(fleet, "webhooks", "rotate", "--tenant", str(fleet.tenant)).stdout.strip()
+        rotate = ("webhooks", "secrets", "rotate", "--tenant", str(fleet.tenant))
+        old = aijobs(fleet, *rotate).stdout.strip()
+        new = aijobs(fleet, *rotate).stdout.strip()
         fleet.start()
         job_id = fleet.submit("[[sim: text=x]]", webhook_url=there.url + "/a")
         fleet.wait(job_id)
@@ -165,9 +171,32 @@ def test_both_secrets_sign_while_one_replaces_the_other(fleet: Fleet) -> None:
         for secret in (old, new):
             assert there.at("/a")[0].verified(secret)["data"]["job_id"] == str(job_id)
         assert signing(fleet) == [new, old]
-        aijobs(fleet, "webhooks", "rotate", "--tenant", str(fleet.tenant), "--keep-hours", "0")
-        fleet.rows("UPDATE ai_webhook_secrets SET expires_at = now() WHERE secret = %s", old)
-        assert len(signing(fleet)) == 1
+        last = aijobs(fleet, *rotate, "--keep-hours", "0", "--json")
+        assert signing(fleet) == [json.loads(last.stdout)["secret"]], "those of before are not to sign any more"
+        assert not any(secret in fleet.last_lines() for secret in (old, new))
+
+
+def test_a_tenants_first_secret_is_made_when_it_is_asked_for(fleet: Fleet) -> None:
+    listing = ("webhooks", "secrets", "list", "--json", "--tenant", str(fleet.tenant))
+    first, again = (json.loads(aijobs(fleet, *listing).stdout) for _ in range(2))
+    assert first == again and [row["secret"] for row in first] == signing(fleet)
+    for command in ("list", "rotate"):
+        run = aijobs(fleet, "webhooks", "secrets", command, "--tenant", str(UUID(int=1)))
+        assert run.returncode == 1 and "no tenant" in run.stderr and "Traceback" not in run.stderr
+
+
+def test_of_secrets_made_at_once_each_that_was_shown_signs(fleet: Fleet) -> None:
+    made = [tenants.new_webhook_secret() for _ in range(8)]
+
+    def rotate(secret: str) -> None:
+        webhooks.rotate_secret(fleet.db, fleet.tenant, secret, keep_seconds=60)
+
+    threads = [threading.Thread(target=rotate, args=(secret,)) for secret in made]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert sorted(signing(fleet)) == sorted(made)
 
 
 def test_a_slow_receiver_delays_neither_jobs_nor_other_receivers(fleet: Fleet) -> None:
@@ -233,7 +262,104 @@ def test_they_are_listed_and_replayed_only_when_they_have_ended(fleet: Fleet) ->
     assert aijobs(fleet, "webhooks", "replay").returncode == 2
 
 
+def test_what_is_under_way_at_a_deploy_is_settled_and_not_told_twice(fleet: Fleet) -> None:
+    def answer(one: Received, _: int) -> int:
+        time.sleep(1.5 if one.path == "/a" else 0.0)
+        return 200
+
+    with receiver(answer) as there:
+        first = fleet.start(AIJOBS_PROCESSES=1)
+        told_late = fleet.submit(kind="noop", webhook_url=there.url + "/a")
+        fleet.submit("[[sim: first_byte_ms=3000]]", webhook_url=there.url + "/b")
+        wait_for(lambda: len(there.at("/a")) == 1, "the try")
+        fleet.wait_until_sent(fleet.rows("SELECT id FROM ai_jobs WHERE kind = 'chat'")[0]["id"])
+        assert fleet.stop(first) == 0
+        assert told(fleet, told_late)["status"] == "delivered"
+        assert fleet.rows("SELECT name FROM ai_duties WHERE holder IS NOT NULL") == []
+        fleet.start(AIJOBS_PROCESSES=1)
+        wait_for(lambda: len(there.at("/b")) == 1, "the other's", dump=fleet.last_lines)
+        assert len(there.at("/a")) == 1
+
+
+def test_whatever_breaks_in_a_try_breaks_that_try_alone(fleet: Fleet, monkeypatch: pytest.MonkeyPatch) -> None:
+    real = courier.post
+
+    def post(url: str, **more: Any) -> Any:
+        if url.endswith("/odd"):
+            raise RuntimeError("whsec_in_a_message")
+        return real(url, **more)
+
+    monkeypatch.setattr(courier, "post", post)
+    with receiver() as there:
+        odd = ended_job(fleet, there.url + "/odd")
+        even = ended_job(fleet, there.url + "/even")
+        working = Courier(
+            lambda: connect(fleet.dsn, application_name="test courier"),
+            worker_id="w-1",
+            allowed=(ip_network("127.0.0.0/8"),),
+        )
+        working.start()
+        working.duty_is_vacant()
+        try:
+            wait_told(fleet, even)
+            wait_for(lambda: told(fleet, odd)["last_error"] == "not_sent", "the odd one's record")
+            assert told(fleet, odd)["status"] == "pending" and working.is_alive()
+        finally:
+            working.stop()
+        assert not working.is_alive()
+
+
+def test_a_tenant_with_many_hosts_leaves_room_for_others(fleet: Fleet) -> None:
+    other = tenants.create_tenant(fleet.db, "other")
+    for number in range(40):
+        ended_job(fleet, f"https://host-{number}.example/")
+    theirs = ended_job(fleet, "https://host.example/", tenant_id=other)
+    duty = {"worker_id": "w-1", "hold_seconds": 5.0, "per_receiver": 2, "per_tenant": 6, "lease_seconds": 60.0}
+    with connect(fleet.dsn, application_name="test claim") as connection:
+        found = webhooks.claim(connection, limit=32, **duty)
+        claimed = [delivery.job_id for delivery in found.deliveries]
+        assert len(claimed) == 7 and theirs in claimed
+        assert webhooks.claim(connection, limit=32, **duty).deliveries == []
+        webhooks.deliver(connection, found.deliveries[0], 200)
+        assert len(webhooks.claim(connection, limit=32, **duty).deliveries) == (claimed[0] != theirs)
+        another = webhooks.claim(connection, limit=32, **{**duty, "worker_id": "w-2"})
+        assert not another.on_duty and another.deliveries == []
+
+
+def ended_job(fleet: Fleet, url: str, **given: Any) -> UUID:
+    """A job that ends without a worker, and its delivery with it."""
+    job_id = fleet.submit(run_at="2099-01-01T00:00:00Z", webhook_url=url, **given)
+    jobs.request_cancel(fleet.db, given.get("tenant_id", fleet.tenant), job_id)
+    return job_id
+
+
 def aijobs(fleet: Fleet, *arguments: str) -> subprocess.CompletedProcess[str]:
     environment = {**os.environ, "AIJOBS_DATABASE_URL": fleet.dsn}
     command = [sys.executable, "-m", "aijobs", *arguments]
     return subprocess.run(command, env=environment, capture_output=True, text=True, timeout=30)
+
+
+def test_a_slow_host_is_one_receiver_whatever_paths_it_is_told_at(fleet: Fleet) -> None:
+    def answer(one: Received, _: int) -> int:
+        if one.path.startswith("/slow"):
+            time.sleep(8)
+        return 200
+
+    with receiver(answer) as slow, receiver() as other_host:
+        fleet.start(AIJOBS_PROCESSES=1)
+        made = [fleet.submit(kind="noop", webhook_url=f"{slow.url}/slow/{number}") for number in range(40)]
+        for job_id in made:
+            fleet.wait(job_id)
+        wait_for(lambda: len(slow.received) >= 2, "slow ones under way")
+        other = tenants.create_tenant(fleet.db, "other")
+        fleet.submit(kind="noop", webhook_url=other_host.url + "/fast", tenant_id=other)
+        wait_for(lambda: len(other_host.received) == 1, "the other tenant's", 5.0, fleet.last_lines)
+        assert len(slow.received) == 2
+
+
+def test_a_fleet_that_has_just_started_delivers_though_it_does_not_reap_yet(fleet: Fleet) -> None:
+    with receiver() as there:
+        fleet.start(AIJOBS_PROCESSES=1, AIJOBS_LEASE_SECONDS=180, AIJOBS_HEARTBEAT_SECONDS=45)
+        job_id = fleet.submit(kind="noop", webhook_url=there.url + "/a")
+        fleet.wait(job_id)
+        wait_for(lambda: len(there.received) == 1, "the delivery", 6.0, fleet.last_lines)
