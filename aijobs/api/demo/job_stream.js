@@ -21,6 +21,9 @@ const TYPES = [
   "job.cancelled",
   "snapshot",
 ];
+// A network that has gone away without a word looks like a job that says nothing, and the comments that a stream sends
+// meanwhile are not shown to a page. So it asks anew now and then.
+const LONGEST_SILENCE_MS = 60_000;
 const LAST = new Set(["job.succeeded", "job.failed", "job.cancelled"]);
 
 /**
@@ -67,12 +70,16 @@ function read(address, take, onConnection, signal) {
     const source = new EventSource(address);
     let opened = false;
     const end = (how) => {
+      clearTimeout(silence);
       source.close();
       signal.removeEventListener("abort", stop);
       resolve(how);
     };
     const stop = () => end("broken");
+    let silence = setTimeout(stop, LONGEST_SILENCE_MS);
     const hear = (message) => {
+      clearTimeout(silence);
+      silence = setTimeout(stop, LONGEST_SILENCE_MS);
       const event = JSON.parse(message.data);
       take({ ...event, type: event.type ?? message.type, seq: Number(message.lastEventId || event.seq) });
       if (LAST.has(message.type) || LAST.has(event.type)) end("ended");
