@@ -69,7 +69,8 @@ def test_an_application_loaded_before_the_fork_shares_no_connection(
 
 
 def test_a_request_in_progress_is_finished_at_the_stop(serve: Callable[..., Server], database_url: str) -> None:
-    server = serve()
+    # One process, which has answered: gunicorn loses a signal to a worker that is still starting, and waits for it.
+    server = serve(AIJOBS_WEB_PROCESSES="1")
     server.create("other", CHAT)
     with psycopg.connect(database_url) as holder, ThreadPoolExecutor(1) as background:
         holder.execute("UPDATE ai_jobs SET idempotency_key = 'k'")

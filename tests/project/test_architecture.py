@@ -67,8 +67,8 @@ ENVIRONMENT = frozenset({"environ", "environb", "getenv", "getenvb", "putenv"})
 VAGUE_NAMES = frozenset({"utils", "util", "helpers", "helper", "common", "manager", "core", "misc"})
 # Where anything at all is caught: the border of an attempt, whose handler is a stranger's code; a step, whose request
 # may be out when its adapter breaks; the end of a forked process, which must not go on as its parent; a worker's start,
-# and a web process's, which import a stranger's module; a webhook's try, whose URL and answer are a stranger's; the API's
-# 500.
+# and a web process's, which import a stranger's module; a webhook's try, whose URL and answer are a stranger's; and the
+# API's 500.
 CATCH_ALL = frozenset(
     {
         "aijobs.kinds",
