@@ -10,6 +10,7 @@ import tempfile
 import uuid
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 from uuid import UUID
 
 import psycopg
@@ -23,7 +24,9 @@ from tests import leftovers
 
 _TEMPLATE = "aijobs_template"
 _numbers = itertools.count(1)
+_LEFT_BEHIND = "left_behind"
 _skips: list[str] = []
+_left_behind: list[str] = []
 
 leftovers.mark_this_session()
 
@@ -130,10 +133,21 @@ def pytest_collectreport(report: pytest.CollectReport) -> None:
         _skips.append(report.nodeid)
 
 
+@pytest.hookimpl(optionalhook=True)
+def pytest_testnodedown(node: Any) -> None:
+    """Take over what one of several test processes has to complain of."""
+    _left_behind.extend(getattr(node, "workeroutput", {}).get(_LEFT_BEHIND, ["a test process that did not report"]))
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_sessionfinish(session: pytest.Session) -> None:
     """Fail a session that leaves processes behind and, where AIJOBS_CI is set, one that skipped anything."""
-    complaints = [f"left behind: {process}" for process in leftovers.found()]
+    _left_behind.extend(leftovers.found())
+    if (output := getattr(session.config, "workeroutput", None)) is not None:
+        # One of several processes: the first of them decides for all.
+        output[_LEFT_BEHIND] = _left_behind
+        return
+    complaints = [f"left behind: {process}" for process in _left_behind]
     if os.environ.get("AIJOBS_CI"):
         complaints += [f"skipped, which is a failure here: {test}" for test in _skips]
     if complaints:
